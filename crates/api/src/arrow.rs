@@ -1,0 +1,112 @@
+//! One trait per arrow of the picture. A service implements its trait; `rpc` serves any implementation over HTTP and
+//! gives back a client that implements the same trait, so a hop in the same process is a plain call.
+//!
+//! ```text
+//! libdsec --Front--> apiserver --Edge--> edge --Chronus--> aether
+//! ```
+//! `Front` is `Edge` + `Images`: what a caller sees of a cluster is what it sees of a node.
+
+use std::{pin::Pin, sync::Arc};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_core::Stream;
+use tokio::sync::mpsc;
+
+use crate::{
+    ExecId, Result, SandboxId,
+    exec::{AttachQuery, ExecInfo, ExecRequest, SignalRequest},
+    file::{
+        FileInfo, FileListQuery, MkdirRequest, MoveRequest, ReadQuery, RemoveQuery, StatQuery, TarQuery, TarReport,
+        WatchEvent, WatchQuery, WriteQuery,
+    },
+    frame::{ClientFrame, ServerFrame},
+    image::{ImageInfo, ImportQuery},
+    spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
+};
+
+/// A stream of results; an error ends it.
+pub type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
+/// A body of any size.
+pub type ByteStream = BoxStream<Result<Bytes>>;
+
+/// Frames in flight on each side of an attached exec before the sender waits.
+pub const FRAMES_IN_FLIGHT: usize = 8;
+
+/// An attached exec. Dropping it detaches; the command goes on.
+pub struct ExecStream {
+    /// Known before the first frame.
+    pub exec_id: ExecId,
+    pub input: mpsc::Sender<ClientFrame>,
+    pub output: mpsc::Receiver<ServerFrame>,
+}
+
+/// A file's bytes and what it is. `info.size_bytes` is the whole file's; the body may be a part of it.
+pub struct FileBody {
+    pub info: FileInfo,
+    pub body: ByteStream,
+}
+
+/// A connection to a port inside: raw bytes both ways, closed by dropping either end.
+pub struct PortStream {
+    /// Bytes to the port. Dropping it half-closes.
+    pub input: mpsc::Sender<Bytes>,
+    /// Bytes from the port, until it closes.
+    pub output: mpsc::Receiver<Result<Bytes>>,
+}
+
+/// The service of aether: what can be done inside one sandbox.
+#[async_trait]
+pub trait Chronus: Send + Sync {
+    /// Starts a command and attaches to it. With an idempotency key seen before: attaches to that run from its start.
+    async fn exec(&self, request: ExecRequest) -> Result<ExecStream>;
+    /// Attaches to an exec, alive or remembered, from the offsets on. Errors: `not_found`.
+    async fn exec_attach(&self, exec_id: ExecId, from: AttachQuery) -> Result<ExecStream>;
+    async fn exec_list(&self) -> Result<Vec<ExecInfo>>;
+    async fn exec_inspect(&self, exec_id: ExecId) -> Result<ExecInfo>;
+    async fn exec_signal(&self, exec_id: ExecId, request: SignalRequest) -> Result<()>;
+
+    async fn file_read(&self, query: ReadQuery) -> Result<FileBody>;
+    async fn file_write(&self, query: WriteQuery, body: ByteStream) -> Result<FileInfo>;
+    async fn file_stat(&self, query: StatQuery) -> Result<FileInfo>;
+    async fn file_list(&self, query: FileListQuery) -> Result<Vec<FileInfo>>;
+    async fn file_mkdir(&self, request: MkdirRequest) -> Result<FileInfo>;
+    async fn file_move(&self, request: MoveRequest) -> Result<FileInfo>;
+    async fn file_remove(&self, query: RemoveQuery) -> Result<()>;
+    async fn file_watch(&self, query: WatchQuery) -> Result<BoxStream<Result<WatchEvent>>>;
+    async fn tar_get(&self, query: TarQuery) -> Result<ByteStream>;
+    async fn tar_put(&self, query: TarQuery, body: ByteStream) -> Result<TarReport>;
+
+    /// Dials a TCP port on the sandbox's loopback.
+    async fn port_dial(&self, port: u16) -> Result<PortStream>;
+}
+
+/// A node agent, or a cluster that looks like one.
+#[async_trait]
+pub trait Edge: Send + Sync {
+    /// One event for each sandbox asked for, in order of readiness. Errors before the first event sink the whole
+    /// request (bad spec, unknown image); later ones are events.
+    async fn create(&self, request: CreateRequest) -> Result<BoxStream<CreateEvent>>;
+    async fn list(&self, query: ListQuery) -> Result<Vec<SandboxInfo>>;
+    async fn inspect(&self, id: &SandboxId) -> Result<SandboxInfo>;
+    /// Answers when nothing is left of it. Errors: `not_found` where it is unknown, `deadline_exceeded`.
+    async fn stop(&self, id: &SandboxId) -> Result<()>;
+    async fn set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo>;
+    /// The way inside. Errors: `not_found`, `sandbox_broken`, `conflict` (not running yet).
+    async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>>;
+}
+
+/// The catalogue of a node.
+#[async_trait]
+pub trait Images: Send + Sync {
+    async fn import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo>;
+    async fn image_list(&self) -> Result<Vec<ImageInfo>>;
+    /// `reference`: `name`, `name:version` or a digest. Errors: `not_found`.
+    async fn image_inspect(&self, reference: &str) -> Result<ImageInfo>;
+    /// Errors: `not_found`, `conflict` while a sandbox lives on it.
+    async fn image_remove(&self, reference: &str) -> Result<()>;
+}
+
+/// Everything a caller can ask.
+pub trait Front: Edge + Images {}
+impl<T: Edge + Images + ?Sized> Front for T {}
