@@ -146,13 +146,7 @@ impl ExecRequest {
         if self.timeout_ms == Some(0) {
             return Err(Error::invalid("timeout_ms: 0 leaves no time to run"));
         }
-        if self.output_bytes_max > limit::EXEC_OUTPUT_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "output_bytes_max: at most {}; stream for more",
-                limit::EXEC_OUTPUT_BYTES_MAX
-            )));
-        }
-        Ok(())
+        check_output_bytes(self.output_bytes_max)
     }
 }
 
@@ -230,6 +224,38 @@ pub struct AttachQuery {
     pub stdout_offset: u64,
     #[serde(default)]
     pub stderr_offset: u64,
+}
+
+/// `GET .../execs/{exec}/output`: an [`ExecResult`] of what is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputQuery {
+    /// Answer when the command has ended.
+    #[serde(default)]
+    pub wait: bool,
+    /// The most of each stream: head and tail, the middle dropped.
+    #[serde(default = "default_output")]
+    pub output_bytes_max: u64,
+}
+
+impl Default for OutputQuery {
+    fn default() -> Self {
+        Self { wait: false, output_bytes_max: default_output() }
+    }
+}
+
+impl OutputQuery {
+    /// Errors: `invalid_argument`.
+    pub fn validate(&self) -> Result<()> {
+        check_output_bytes(self.output_bytes_max)
+    }
+}
+
+fn check_output_bytes(output_bytes_max: u64) -> Result<()> {
+    if output_bytes_max <= limit::EXEC_OUTPUT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("output_bytes_max: at most {}; stream for more", limit::EXEC_OUTPUT_BYTES_MAX)))
 }
 
 /// `POST .../execs/{exec}/signal`

@@ -73,6 +73,11 @@ mod kind {
 pub trait Frame: Sized {
     /// Appends the frame.
     fn encode(&self, out: &mut BytesMut);
+    /// Appends the frame but for its data, which the caller writes next: bulk is never copied.
+    fn encode_head(&self, out: &mut BytesMut) -> Bytes {
+        self.encode(out);
+        Bytes::new()
+    }
     /// Reads one payload. Errors: `invalid_argument`.
     fn decode_payload(kind: u8, payload: Bytes) -> Result<Self>;
 
@@ -101,6 +106,17 @@ fn put(out: &mut BytesMut, kind: u8, parts: &[&[u8]]) {
     out.put_u8(kind);
     out.put_u32(length as u32);
     parts.iter().for_each(|p| out.put_slice(p));
+}
+
+/// The head of a frame whose last `data` bytes follow.
+fn put_head(out: &mut BytesMut, kind: u8, part: &[u8], data: &Bytes) -> Bytes {
+    let length = part.len() + data.len();
+    debug_assert!(length <= PAYLOAD_MAX);
+    out.reserve(HEADER + part.len());
+    out.put_u8(kind);
+    out.put_u32(length as u32);
+    out.put_slice(part);
+    data.clone()
 }
 
 fn put_json(out: &mut BytesMut, kind: u8, value: &impl serde::Serialize) {
@@ -141,6 +157,15 @@ impl Frame for ServerFrame {
         }
     }
 
+    fn encode_head(&self, out: &mut BytesMut) -> Bytes {
+        if let Self::Output { stream, offset, data } = self {
+            let kind = if *stream == Stream::Stdout { kind::STDOUT } else { kind::STDERR };
+            return put_head(out, kind, &offset.to_be_bytes(), data);
+        }
+        self.encode(out);
+        Bytes::new()
+    }
+
     fn decode_payload(kind: u8, mut payload: Bytes) -> Result<Self> {
         Ok(match kind {
             kind::STARTED => Self::Started(get_json(&payload)?),
@@ -175,6 +200,14 @@ impl Frame for ClientFrame {
         }
     }
 
+    fn encode_head(&self, out: &mut BytesMut) -> Bytes {
+        if let Self::Stdin(data) = self {
+            return put_head(out, kind::STDIN, &[], data);
+        }
+        self.encode(out);
+        Bytes::new()
+    }
+
     fn decode_payload(kind: u8, payload: Bytes) -> Result<Self> {
         Ok(match kind {
             kind::STDIN => Self::Stdin(payload),
@@ -202,6 +235,13 @@ mod tests {
     fn round_trip<F: Frame + Clone + PartialEq + std::fmt::Debug>(frames: &[F]) {
         let mut wire = BytesMut::new();
         frames.iter().for_each(|f| f.encode(&mut wire));
+        // Head and data apart are the same bytes.
+        let mut apart = BytesMut::new();
+        for frame in frames {
+            let data = frame.encode_head(&mut apart);
+            apart.put_slice(&data);
+        }
+        assert_eq!(wire, apart);
         // One byte at a time: no split loses or doubles a frame.
         let (mut seen, mut buffer) = (Vec::new(), BytesMut::new());
         for byte in wire {

@@ -274,6 +274,8 @@ impl CreateRequest {
 /// One line of a create's answer: item `index` of the batch is ready, or failed alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+// A success is the common case: a box would only add an allocation to it.
+#[allow(clippy::large_enum_variant)]
 pub enum CreateEvent {
     Created { index: u32, sandbox: SandboxInfo },
     Failed { index: u32, error: Error },

@@ -1,1 +1,100 @@
-//! To come.
+//! The only road in: checks the key, names the edge by the sandbox id, relays.
+//!
+//! ```text
+//! request -> auth (iam) -> route (rpc) -> Apiserver -> the edge that the id names, local or remote
+//! ```
+//! Invariants: stateless, any apiserver can serve any request; the edge in an id is a routing hint, the edge itself
+//! looks the id up; no request but health and the document passes without a key, and the key goes no further.
+
+mod auth;
+mod image;
+mod sandbox;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::{
+    Code, EdgeId, Error, Result, SandboxId,
+    arrow::{BoxStream, ByteStream, Chronus, Edge, Front, Images},
+    image::{ImageInfo, ImportQuery},
+    spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
+};
+use async_trait::async_trait;
+use axum::{Router, middleware};
+use iam::Iam;
+
+/// The service. It implements `Front`, as an edge does: a cluster looks like a node.
+pub struct Apiserver {
+    iam: Iam,
+    edges: BTreeMap<EdgeId, Arc<dyn Front>>,
+}
+
+impl Apiserver {
+    /// `edges`: each in this process, or an `rpc::EdgeClient`.
+    pub fn new(iam: Iam, edges: impl IntoIterator<Item = (EdgeId, Arc<dyn Front>)>) -> Self {
+        Self { iam, edges: edges.into_iter().collect() }
+    }
+
+    /// Its HTTP face, to be given to `rpc::serve`.
+    pub fn router(self) -> Router {
+        let iam = self.iam.clone();
+        rpc::front_router(Arc::new(self)).layer(middleware::from_fn_with_state(iam, auth::check))
+    }
+
+    /// The edge that an id names. Errors: `not_found`, as for an id that the edge does not know.
+    fn edge_of(&self, id: &SandboxId) -> Result<&Arc<dyn Front>> {
+        self.edges.get(&id.edge()).ok_or_else(|| Error::not_found(format!("no sandbox `{id}`")))
+    }
+
+    /// The edge for what names none.
+    fn any_edge(&self) -> Result<&Arc<dyn Front>> {
+        let mut edges = self.edges.values();
+        match (edges.next(), edges.next()) {
+            (Some(edge), None) => Ok(edge),
+            (None, _) => {
+                Err(Error::new(Code::NoCapacity, "no edge is there to run sandboxes").retry_after_ms(1000))
+            }
+            (Some(_), Some(_)) => Err(Error::new(
+                Code::Unsupported,
+                "placement over several edges is not there yet: use one edge",
+            )),
+        }
+    }
+}
+
+#[async_trait]
+impl Edge for Apiserver {
+    async fn create(&self, request: CreateRequest) -> Result<BoxStream<CreateEvent>> {
+        self.sandbox_create(request).await
+    }
+    async fn list(&self, query: ListQuery) -> Result<Vec<SandboxInfo>> {
+        self.sandbox_list(query).await
+    }
+    async fn inspect(&self, id: &SandboxId) -> Result<SandboxInfo> {
+        self.sandbox_inspect(id).await
+    }
+    async fn stop(&self, id: &SandboxId) -> Result<()> {
+        self.sandbox_stop(id).await
+    }
+    async fn set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo> {
+        self.sandbox_set_ttl(id, request).await
+    }
+    async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
+        self.sandbox_exec(id).await
+    }
+}
+
+#[async_trait]
+impl Images for Apiserver {
+    async fn import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo> {
+        self.image_import(query, body).await
+    }
+    async fn image_list(&self) -> Result<Vec<ImageInfo>> {
+        self.any_edge()?.image_list().await
+    }
+    async fn image_inspect(&self, reference: &str) -> Result<ImageInfo> {
+        self.any_edge()?.image_inspect(reference).await
+    }
+    async fn image_remove(&self, reference: &str) -> Result<()> {
+        self.any_edge()?.image_remove(reference).await
+    }
+}

@@ -3,6 +3,9 @@
 //! A backend knows nothing of names, TTLs, quotas or callers; the edge does. All that a backend must find again
 //! after a restart of the edge is in the [`Record`] that it returned.
 
+pub mod container;
+pub mod fake;
+
 use std::{path::PathBuf, sync::Arc};
 
 use api::{Result, SandboxId, arrow::Chronus, spec::SandboxSpec};
@@ -53,7 +56,7 @@ pub struct Handle {
 pub trait Runtime: Send + Sync {
     /// Makes it. On an error nothing of it is left. `note` is called with the record before the first step whose
     /// trace outlives this process, so that a crash in the middle can be cleaned up from the ledger.
-    async fn create(&self, plan: &Plan, note: &(dyn Fn(&Record) + Send + Sync)) -> Result<Handle>;
+    async fn create(&self, plan: &Plan, note: &(dyn for<'r> Fn(&'r Record) + Send + Sync)) -> Result<Handle>;
     /// Takes a sandbox of an earlier process over. Errors: `sandbox_gone` where it died meanwhile.
     async fn adopt(&self, id: &SandboxId, record: &Record) -> Result<Handle>;
     /// Removes every trace: processes, mounts, cgroups, namespaces, ids, disk. Idempotent; answers when all is gone.

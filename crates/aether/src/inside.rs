@@ -1,0 +1,166 @@
+//! The way in: the sandbox's namespaces, its v1 cgroups and its defaults. Opened once, entered by forked children.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    path::Path,
+};
+
+use api::{
+    Code, Error, Result,
+    husk::{Activation, NAMESPACES},
+};
+use linux::confine::Filter;
+use rustix::thread::{LinkNameSpaceType as Kind, move_into_link_name_space};
+
+use crate::account::Account;
+
+const KINDS: [Kind; NAMESPACES.len()] = [
+    Kind::User,
+    Kind::Mount,
+    Kind::ProcessID,
+    Kind::Network,
+    Kind::InterProcessCommunication,
+    Kind::HostNameAndNISDomainName,
+    Kind::ControlGroup,
+];
+
+/// How far a child goes in. The user namespace always comes first: it gives the right to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// To reach files.
+    Files,
+    /// To dial a port.
+    Network,
+    /// To become a process of the sandbox.
+    All,
+}
+
+/// What aether holds of its sandbox.
+pub struct Inside {
+    namespaces: Vec<OwnedFd>,
+    v1_tasks: Vec<File>,
+    oom_counter: Option<File>,
+    pub filter: Filter,
+    pub capabilities: u64,
+    pub cgroup_box: String,
+    pub env: BTreeMap<String, String>,
+    pub user: Option<String>,
+    pub workdir: Option<String>,
+}
+
+impl Inside {
+    /// `namespaces` in the order of [`NAMESPACES`].
+    pub fn new(activation: Activation, namespaces: Vec<OwnedFd>) -> io::Result<Self> {
+        if namespaces.len() != NAMESPACES.len() {
+            return Err(io::Error::other(format!(
+                "{} namespaces, not {}",
+                namespaces.len(),
+                NAMESPACES.len()
+            )));
+        }
+        let v1_tasks =
+            activation.cgroup_v1_procs.iter().map(|path| open_tasks(path)).collect::<io::Result<_>>()?;
+        let oom_counter = activation.oom_counter.as_deref().map(File::open).transpose()?;
+        Ok(Self {
+            namespaces,
+            v1_tasks,
+            oom_counter,
+            filter: Filter::new(),
+            capabilities: activation.capabilities,
+            cgroup_box: activation.cgroup_box,
+            env: activation.env,
+            user: activation.user,
+            workdir: activation.workdir,
+        })
+    }
+
+    /// Times that the kernel has killed for memory in the sandbox.
+    pub fn oom_kills(&self) -> u64 {
+        let mut text = [0; 512];
+        let length = self.oom_counter.as_ref().and_then(|f| f.read_at(&mut text, 0).ok()).unwrap_or(0);
+        String::from_utf8_lossy(&text[..length])
+            .lines()
+            .find_map(|l| l.strip_prefix("oom_kill "))
+            .and_then(|n| n.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// In a forked child: counts against the sandbox's v1 limits from here on.
+    pub fn join_limits(&self) -> io::Result<()> {
+        self.v1_tasks.iter().try_for_each(|tasks| tasks.write_at(b"0", 0).map(drop))
+    }
+
+    /// In a forked child: enters, and is root inside with every capability there (and none outside).
+    pub fn enter(&self, depth: Depth) -> io::Result<()> {
+        for (fd, kind) in self.namespaces.iter().zip(KINDS) {
+            let wanted = match depth {
+                Depth::All => true,
+                Depth::Files => matches!(kind, Kind::User | Kind::Mount),
+                Depth::Network => matches!(kind, Kind::User | Kind::Network),
+            };
+            if wanted {
+                move_into_link_name_space(fd.as_fd(), Some(kind))?;
+            }
+            if kind == Kind::User {
+                linux::cred::become_user(0, 0, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In a child that entered: becomes `account`, root with the sandbox's capabilities, others with none.
+    pub fn become_account(&self, account: &Account) -> io::Result<()> {
+        linux::cred::bound_capabilities(self.capabilities)?;
+        linux::cred::become_user(account.uid, account.gid, &account.groups)?;
+        linux::cred::limit_capabilities(if account.uid == 0 { self.capabilities } else { 0 })
+    }
+
+    /// The asked user, else the sandbox's.
+    pub fn user_or_default<'a>(&'a self, asked: Option<&'a str>) -> Option<&'a str> {
+        asked.or(self.user.as_deref())
+    }
+
+    /// Where relative paths of `account` start.
+    pub fn base(&self, account: &Account) -> String {
+        self.workdir.clone().unwrap_or_else(|| account.home.clone())
+    }
+}
+
+/// A lone thread that moves itself by `tasks` needs no lock on all of the machine's forks, as `cgroup.procs` does.
+fn open_tasks(procs: &str) -> io::Result<File> {
+    let tasks = Path::new(procs).with_file_name("tasks");
+    let open = |path: &Path| OpenOptions::new().write(true).open(path);
+    open(&tasks).or_else(|_| open(Path::new(procs)))
+}
+
+/// The sandbox cannot be entered any more.
+pub fn broken(step: &str, error: &io::Error) -> Error {
+    eprintln!("aether: {step}: {error}");
+    Error::new(Code::SandboxBroken, format!("the sandbox cannot be entered ({step}): stop it"))
+}
+
+/// Maps what a full or dying kernel says when a process cannot be made.
+pub fn not_forked(error: &io::Error) -> Error {
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::AGAIN) => Error::new(
+            Code::QuotaExceeded,
+            "the sandbox is at its limit of processes (pids_max): end some, or create it with more",
+        ),
+        // The pid namespace has lost its first process.
+        Some(rustix::io::Errno::NOMEM) => {
+            Error::new(Code::SandboxBroken, "the sandbox's first process is gone: stop the sandbox")
+        }
+        _ => broken("fork", error),
+    }
+}
+
+/// A result of a step inside, with its name on failure.
+pub fn step<T>(name: &str, done: io::Result<T>) -> Result<T> {
+    done.map_err(|e| broken(name, &e))
+}

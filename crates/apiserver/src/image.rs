@@ -1,0 +1,3 @@
+//! What concerns images, one verb a file.
+
+mod import;

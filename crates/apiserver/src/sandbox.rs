@@ -1,0 +1,8 @@
+//! What concerns sandboxes, one verb a file.
+
+mod create;
+mod exec;
+mod inspect;
+mod list;
+mod set_ttl;
+mod stop;

@@ -1,0 +1,46 @@
+//! image ls.
+
+use libdsec::{Client, LayerKind};
+
+use crate::{outcome::Outcome, print, units};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// NAME:VERSION alone
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(crate) async fn run(args: Args, json: bool) -> Outcome {
+    let images = Client::from_env()?.images().list().await?;
+    if json {
+        print::json(&images)?;
+        return Ok(0);
+    }
+    if args.quiet {
+        images.iter().try_for_each(|i| {
+            print::line(format_args!("{}:{}", print::plain(&i.name), print::plain(&i.version)))
+        })?;
+        return Ok(0);
+    }
+    let now = units::now_ms();
+    let rows = images.into_iter().map(|i| {
+        let kind = match i.kind {
+            LayerKind::Base => "base",
+            LayerKind::Workspace => "workspace",
+            LayerKind::Toolkit => "toolkit",
+        };
+        [
+            format!("{}:{}", i.name, i.version),
+            kind.to_owned(),
+            i.layers.len().to_string(),
+            i.files.to_string(),
+            units::size(i.size_bytes),
+            format!("{} ago", units::duration_ms(now.saturating_sub(i.created_ms))),
+            i.in_use.to_string(),
+            i.digest.strip_prefix("blake3:").unwrap_or(&i.digest).chars().take(12).collect(),
+        ]
+    });
+    print::table(["IMAGE", "KIND", "LAYERS", "FILES", "SIZE", "MADE", "IN USE", "DIGEST"], rows)?;
+    Ok(0)
+}

@@ -1,0 +1,229 @@
+//! up: starts the server, in the foreground or, with `--detach`, as a process of its own.
+//!
+//! Detached: this program starts itself again in a new session with its output in `<data>/dsec.log`, waits until the
+//! API answers, and leaves. Every error of the start is shown to the person who asked.
+
+use std::{
+    fs::OpenOptions,
+    io::{IsTerminal, Read, Seek, SeekFrom},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use tracing_subscriber::EnvFilter;
+
+use super::lock::{Holder, Lock, holder};
+use crate::{
+    config::{self, Config},
+    outcome::Outcome,
+    print, serve,
+};
+
+/// A first start may make a volume and a pool.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+The server answers on 127.0.0.1:3732 and writes its URL and key to the context file, where the other commands
+find them. A second `dsec up` on the same data says so and changes nothing.
+
+Examples:
+  dsec up --detach
+  dsec up --data /srv/dsec --listen 127.0.0.1:8080
+  dsec up --config /etc/dsec.toml
+
+The file of --config is TOML, and each of its keys may be left out:
+  data = \"/var/lib/dsec\"        listen = \"127.0.0.1:3732\"    edge = \"e1\"
+  log = \"info\"                  log_json = false             context = \"/root/.config/dsec/context.toml\"
+  aether = \"/usr/lib/dsec/aether\"                            pool_size = 8
+  [capacity]                    memory_bytes_max = 17179869184
+  memory_oversell_percent = 400 cpu_millis_max = 8000        cpu_oversell_percent = 10000
+  pids_max = 4194304            sandboxes_max = 4096")]
+pub(crate) struct Args {
+    /// Run in the background; return when the API answers
+    #[arg(long, short)]
+    detach: bool,
+    /// Where everything is kept [default: /var/lib/dsec for root, else ~/.local/share/dsec]
+    #[arg(long, value_name = "DIR", env = "DSEC_DATA")]
+    data: Option<PathBuf>,
+    /// Address of the API; port 0 is any free one [default: 127.0.0.1:3732]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// A TOML file; flags go before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What to log, e.g. info or edge=debug [default: info]
+    #[arg(long, value_name = "FILTER", env = "DSEC_LOG")]
+    log: Option<String>,
+    /// Log as JSON, one object a line
+    #[arg(long)]
+    log_json: bool,
+    /// The context file to write, for the other commands to find
+    #[arg(long, value_name = "FILE", conflicts_with = "no_context")]
+    context: Option<PathBuf>,
+    /// Leave the caller's context file as it is
+    #[arg(long)]
+    no_context: bool,
+    /// In a session of its own: what --detach starts
+    #[arg(long, hide = true)]
+    session: bool,
+    /// Isolate nothing: for tests of the tool itself
+    #[arg(long, hide = true)]
+    fake: bool,
+}
+
+impl Args {
+    fn config(&self) -> anyhow::Result<Config> {
+        let mut config = self.config.as_deref().map(Config::load).transpose()?.unwrap_or_default();
+        if let Some(data) = &self.data {
+            config.data = data.clone();
+        }
+        config.listen = self.listen.unwrap_or(config.listen);
+        if let Some(log) = &self.log {
+            config.log = log.clone();
+        }
+        config.log_json |= self.log_json;
+        config.fake = self.fake;
+        if let Some(context) = &self.context {
+            config.context = context.clone();
+        }
+        if self.no_context {
+            config.context = PathBuf::new();
+        }
+        config.validated()
+    }
+}
+
+pub(crate) async fn run(args: Args) -> Outcome {
+    let config = args.config()?;
+    std::fs::create_dir_all(&config.data)
+        .with_context(|| format!("making the data directory {}", config.data.display()))?;
+    if args.detach {
+        detach(&config, &args).await?
+    } else {
+        foreground(config, args.session).await?
+    }
+    Ok(0)
+}
+
+async fn foreground(config: Config, session: bool) -> anyhow::Result<()> {
+    if session {
+        // The terminal's signals do not reach a session without it.
+        rustix::process::setsid().context("a session of its own")?;
+    }
+    // Before anything else: two servers on one directory would destroy each other's state.
+    let _lock = Lock::acquire(&config.data)?;
+    log_to_stderr(&config);
+    // What an earlier server said of itself is not true any more, and must not be taken for us.
+    let said = config::data_context(&config.data);
+    match std::fs::remove_file(&said) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(e).with_context(|| format!("removing {}", said.display()));
+        }
+        _ => {}
+    }
+    serve::run(config).await
+}
+
+fn log_to_stderr(config: &Config) {
+    // The filter was checked with the rest of the configuration.
+    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    if config.log_json {
+        log.json().init();
+    } else {
+        log.init();
+    }
+}
+
+async fn detach(config: &Config, args: &Args) -> anyhow::Result<()> {
+    if let Holder::Server(pid) = holder(&config.data)? {
+        bail!("already running (pid {}) on {}", pid.as_raw_nonzero(), config.data.display());
+    }
+    let log_path = config.data.join("dsec.log");
+    let mut log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .read(true)
+        .open(&log_path)
+        .with_context(|| format!("the log {}", log_path.display()))?;
+    let log_start = log.seek(SeekFrom::End(0)).context("the log")?;
+    let said = config::data_context(&config.data);
+    let _ = std::fs::remove_file(&said);
+    let mut child = command(config, args)?
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(log.try_clone().context("the log")?))
+        .stderr(Stdio::from(log.try_clone().context("the log")?))
+        .spawn()
+        .context("starting the server")?;
+    let access = match ready(&mut child, &said).await {
+        Ok(access) => access,
+        Err(e) => {
+            // Half a server is worse than none; it is our child, so the number is ours.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(e.context(tail(&mut log, log_start, &log_path)));
+        }
+    };
+    print::line(format_args!("dsec is up: {} (pid {}, log {})", access.url, child.id(), log_path.display()))?;
+    let place = if config.context.as_os_str().is_empty() { &said } else { &config.context };
+    print::line(format_args!("URL and key: {}", place.display()))?;
+    Ok(())
+}
+
+/// This program again, with what was made of the flags.
+fn command(config: &Config, args: &Args) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    command.arg("up").arg("--data").arg(&config.data).arg("--listen").arg(config.listen.to_string());
+    command.arg("--log").arg(&config.log);
+    if let Some(file) = &args.config {
+        command.arg("--config").arg(std::path::absolute(file).context("config")?);
+    }
+    if config.context.as_os_str().is_empty() {
+        command.arg("--no-context");
+    } else {
+        command.arg("--context").arg(&config.context);
+    }
+    for (flag, given) in [("--log-json", config.log_json), ("--fake", args.fake)] {
+        if given {
+            command.arg(flag);
+        }
+    }
+    command.arg("--session").current_dir("/");
+    Ok(command)
+}
+
+async fn ready(child: &mut Child, said: &Path) -> anyhow::Result<libdsec::Context> {
+    let deadline = Instant::now() + READY_WITHIN;
+    loop {
+        if let Some(status) = child.try_wait().context("the server")? {
+            bail!("the server ended at once ({status})");
+        }
+        // Written when it listens.
+        if let Some(access) = libdsec::Context::load(said)?
+            && rpc::EdgeClient::new(&access.url, Some(&access.api_key))?.health().await.is_ok()
+        {
+            return Ok(access);
+        }
+        if Instant::now() > deadline {
+            bail!("the server did not answer within {} s", READY_WITHIN.as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The end of what the server logged since `start`.
+fn tail(log: &mut std::fs::File, start: u64, path: &Path) -> String {
+    let mut text = Vec::new();
+    let _ = log.seek(SeekFrom::Start(start)).and_then(|_| log.take(1 << 20).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines[lines.len().saturating_sub(10)..].join("\n");
+    format!("{last}\nthe log is {}", path.display())
+}

@@ -1,0 +1,155 @@
+//! The services of a node, wired together in one process. This is the only place that knows them all.
+//!
+//! ```text
+//! iam + edge (runtime, catalogue) -> apiserver -> HTTP
+//! ```
+//! Start: what is below comes first; the address is announced last, when everything answers. End: the other way
+//! round. Sandboxes outlive it; where none is left, nothing of the node stays mounted or running.
+
+mod key;
+mod layers;
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use api::{
+    arrow::Edge,
+    spec::{Kind, ListQuery},
+};
+use apiserver::Apiserver;
+use edge::{Capacity, EdgeConfig, EdgeNode, Layers};
+use iam::Iam;
+use image::Catalogue;
+use runtime::{
+    Runtime,
+    container::{self, Container},
+    fake::FakeRuntime,
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    task::spawn_blocking,
+};
+
+use crate::{config::Config, node};
+
+/// Runs until SIGTERM or Ctrl-C. Sandboxes live on: the next start finds them again.
+pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+    let iam = Iam::open(config.data.join("iam.db")).await.context("the key store")?;
+    let key = key::ensure(&iam, &config.data.join("key")).await?;
+    let backend = Backend::start(&config).await?;
+    let edge = backend.edge(&config).await.context("the edge")?;
+    let listener =
+        TcpListener::bind(config.listen).await.with_context(|| format!("listening on {}", config.listen))?;
+    let address = listener.local_addr()?;
+    let server = Apiserver::new(iam, [(config.edge_id()?, edge.clone() as Arc<dyn api::arrow::Front>)]);
+    let asked = asked_to_end()?;
+    config.announce(address, &key)?;
+    tracing::info!(%address, data = %config.data.display(), "dsec is up");
+    rpc::serve(listener.into(), server.router(), asked).await.context("serving")?;
+    edge.shutdown().await;
+    let left = edge.list(ListQuery::default()).await.context("the edge")?.len();
+    backend.end(left).await?;
+    tracing::info!(sandboxes_left = left, "dsec is down");
+    Ok(())
+}
+
+fn asked_to_end() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// What runs the sandboxes.
+enum Backend {
+    Container(Arc<Container>),
+    Fake(FakeRuntime),
+}
+
+impl Backend {
+    async fn start(config: &Config) -> anyhow::Result<Self> {
+        if config.fake {
+            tracing::warn!("the fake runtime: nothing is isolated, commands are only imitated");
+            return Ok(Self::Fake(FakeRuntime::new()));
+        }
+        if !rustix::process::geteuid().is_root() {
+            bail!("dsec up needs root: it makes namespaces, cgroups and mounts");
+        }
+        let forge = node::forge::ensure_link(&config.data).context("the link to forge")?;
+        let backend = container::Config {
+            data: config.data.clone(),
+            forge,
+            aether: find_aether(&config.aether)?,
+            pool_size: config.pool_size,
+        };
+        let started = spawn_blocking(move || Container::start(backend)).await?;
+        Ok(Self::Container(Arc::new(started.context("the container runtime")?)))
+    }
+
+    /// The edge on this backend, with what an earlier one left taken over and the rest removed.
+    async fn edge(&self, config: &Config) -> anyhow::Result<Arc<EdgeNode>> {
+        let capacity = config.capacity.clone().map_or_else(capacity_of_node, Ok)?;
+        let edge_config = EdgeConfig::new(config.edge_id()?, &config.data, capacity);
+        // Made by the runtime, where it has one, for the layers are on it too.
+        let directory = config.data.join("volume");
+        fs::create_dir_all(&directory).context("the directory of images")?;
+        let place = directory.clone();
+        let catalogue = spawn_blocking(move || Catalogue::open(&place)).await?.context("the catalogue")?;
+        let (runtime, layers): (Arc<dyn Runtime>, Arc<dyn Layers>) = match self {
+            Self::Container(container) => {
+                (container.clone(), Arc::new(layers::Mounted::new(catalogue, &directory, container.clone())))
+            }
+            Self::Fake(fake) => (Arc::new(fake.clone()), Arc::new(catalogue)),
+        };
+        let edge = EdgeNode::start(edge_config, HashMap::from([(Kind::Container, runtime)]), layers).await?;
+        if let Self::Container(container) = self {
+            let container = container.clone();
+            spawn_blocking(move || container.sweep())
+                .await?
+                .context("removing what an earlier server left")?;
+        }
+        Ok(edge)
+    }
+
+    async fn end(self, sandboxes_left: usize) -> anyhow::Result<()> {
+        match self {
+            Self::Container(container) if sandboxes_left == 0 => {
+                spawn_blocking(move || container.end()).await?.context("ending the container runtime")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn find_aether(configured: &Path) -> anyhow::Result<PathBuf> {
+    let path = match configured.as_os_str().is_empty() {
+        false => configured.to_owned(),
+        true => std::env::current_exe()?.with_file_name("aether"),
+    };
+    if !path.is_file() {
+        bail!(
+            "aether, the agent of a sandbox, is not at {}: set `aether` in the configuration, or DSEC_AETHER",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+fn capacity_of_node() -> anyhow::Result<Capacity> {
+    let memory = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    let kib = memory
+        .lines()
+        .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    let cores = std::thread::available_parallelism().context("the number of cores")?;
+    let cores = u32::try_from(cores.get()).context("the number of cores")?;
+    Ok(Capacity::of_node(kib.context("/proc/meminfo says no MemTotal")? * 1024, cores))
+}

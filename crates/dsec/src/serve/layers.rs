@@ -1,0 +1,78 @@
+//! The catalogue, beside a runtime that has its layers mounted: a layer that goes is forgotten there too, or its mount
+//! would hold the disk space of a file that nobody can see.
+
+use std::{
+    collections::HashSet,
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use api::{
+    Result,
+    image::{ImageInfo, ImportQuery, LayerKind},
+};
+use edge::{Layers, Resolved};
+use image::Catalogue;
+use runtime::container::Container;
+
+pub(super) struct Mounted {
+    catalogue: Catalogue,
+    /// `<hex>/` for each layer.
+    layers: PathBuf,
+    container: Arc<Container>,
+}
+
+impl Mounted {
+    /// `directory`: the catalogue's.
+    pub(super) fn new(catalogue: Catalogue, directory: &Path, container: Arc<Container>) -> Self {
+        Self { catalogue, layers: directory.join("layers"), container }
+    }
+
+    fn there(&self) -> HashSet<String> {
+        let entries = fs::read_dir(&self.layers).into_iter().flatten().flatten();
+        entries.map(|entry| format!("blake3:{}", entry.file_name().to_string_lossy())).collect()
+    }
+
+    fn forget(&self, before: HashSet<String>) {
+        for gone in before.difference(&self.there()) {
+            if let Err(error) = self.container.forget_layer(gone) {
+                // Its space comes back when forge ends.
+                tracing::warn!(%error, layer = %gone, "a removed layer stays mounted");
+            }
+        }
+    }
+}
+
+impl Layers for Mounted {
+    fn resolve(&self, reference: &str, kind: LayerKind) -> Result<Resolved> {
+        Layers::resolve(&self.catalogue, reference, kind)
+    }
+
+    fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
+        Layers::import(&self.catalogue, query, body)
+    }
+
+    fn list(&self) -> Result<Vec<ImageInfo>> {
+        Layers::list(&self.catalogue)
+    }
+
+    fn inspect(&self, reference: &str) -> Result<ImageInfo> {
+        Layers::inspect(&self.catalogue, reference)
+    }
+
+    fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
+        let before = self.there();
+        let removed = Layers::remove(&self.catalogue, reference, in_use);
+        self.forget(before);
+        removed
+    }
+
+    fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
+        let before = self.there();
+        let swept = Layers::sweep(&self.catalogue, in_use);
+        self.forget(before);
+        swept
+    }
+}

@@ -1,0 +1,69 @@
+//! The verbs of `api::arrow::Images` over the catalogue, on threads that may block.
+
+mod body;
+
+use std::sync::Arc;
+
+use api::{
+    Error, Result,
+    arrow::{ByteStream, Images},
+    image::{ImageInfo, ImportQuery},
+};
+use async_trait::async_trait;
+
+use crate::{layers::Layers, node::EdgeNode};
+
+impl EdgeNode {
+    /// Asks the catalogue where blocking is allowed.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&dyn Layers) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let layers: Arc<dyn Layers> = self.parts.layers.clone();
+        let answer = tokio::task::spawn_blocking(move || question(layers.as_ref())).await;
+        answer.map_err(|error| {
+            tracing::error!(%error, "image: the catalogue panicked");
+            Error::internal("the catalogue failed")
+        })?
+    }
+
+    fn counted(&self, mut info: ImageInfo) -> ImageInfo {
+        info.in_use = self.parts.uses.sandboxes(&info.digest);
+        info
+    }
+}
+
+#[async_trait]
+impl Images for EdgeNode {
+    async fn import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo> {
+        query.validate()?;
+        self.parts.check_open()?;
+        let (feeder, mut reader) = body::bridge();
+        // Side by side; when this future is dropped the feeder goes, and the import fails as cut short.
+        let import = self.ask(move |layers| layers.import(&query, &mut reader));
+        let feed = feeder.feed(body);
+        tokio::pin!(import, feed);
+        let result = tokio::select! {
+            // It may end before the body does.
+            result = &mut import => result,
+            () = &mut feed => import.await,
+        };
+        result.map(|info| self.counted(info))
+    }
+
+    async fn image_list(&self) -> Result<Vec<ImageInfo>> {
+        let images = self.ask(|layers| layers.list()).await?;
+        Ok(images.into_iter().map(|info| self.counted(info)).collect())
+    }
+
+    async fn image_inspect(&self, reference: &str) -> Result<ImageInfo> {
+        let reference = reference.to_owned();
+        self.ask(move |layers| layers.inspect(&reference)).await.map(|info| self.counted(info))
+    }
+
+    async fn image_remove(&self, reference: &str) -> Result<()> {
+        let _no_lookup = self.parts.images.write().await;
+        let (reference, uses) = (reference.to_owned(), self.parts.uses.clone());
+        self.ask(move |layers| layers.remove(&reference, &|digest| uses.contains(digest))).await
+    }
+}

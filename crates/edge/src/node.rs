@@ -1,0 +1,153 @@
+//! The whole edge: its parts, its start, its end, and the verbs of `api::arrow::Edge`.
+
+mod recover;
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use api::{
+    Code, Error, Result, SandboxId,
+    arrow::{BoxStream, Chronus, Edge},
+    spec::{CreateEvent, CreateRequest, Kind, ListQuery, SandboxInfo, TtlRequest},
+};
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use runtime::Runtime;
+use tokio::sync::RwLock;
+
+use crate::{
+    admission::{Admission, Load},
+    config::EdgeConfig,
+    gate::Gate,
+    layers::Layers,
+    ledger::Ledger,
+    registry::Registry,
+    uses::Uses,
+};
+
+/// Sandboxes that are stopped, or let go, at once.
+const STOPS_IN_FLIGHT: usize = 32;
+
+/// What the actors and the requests share.
+pub(crate) struct Parts {
+    pub(crate) config: EdgeConfig,
+    pub(crate) runtimes: HashMap<Kind, Arc<dyn Runtime>>,
+    pub(crate) layers: Arc<dyn Layers>,
+    pub(crate) ledger: Ledger,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) gate: Gate,
+    pub(crate) registry: Registry,
+    pub(crate) uses: Arc<Uses>,
+    /// Requests look images up as readers, a removal is a writer: no image goes between look-up and use.
+    pub(crate) images: RwLock<()>,
+    /// Nobody new comes in.
+    pub(crate) closing: AtomicBool,
+}
+
+/// A node agent. Its sandboxes outlive it: dropping it, or [`EdgeNode::shutdown`], leaves them to the next one.
+pub struct EdgeNode {
+    pub(crate) parts: Arc<Parts>,
+}
+
+impl EdgeNode {
+    /// Starts an edge, and takes over what an earlier one left: what lives is adopted, what does not is cleaned up
+    /// (in the background; it is listed as `stopping` until it is gone). One edge at a time may use the directories.
+    ///
+    /// Errors: `invalid_argument` for the config, `internal` where the directories cannot be used.
+    pub async fn start(
+        config: EdgeConfig,
+        runtimes: HashMap<Kind, Arc<dyn Runtime>>,
+        layers: Arc<dyn Layers>,
+    ) -> Result<Arc<Self>> {
+        config.validate()?;
+        let unusable = |error: io::Error| {
+            tracing::error!(%error, "edge: its directories cannot be used");
+            Error::internal("the node cannot use its ledger or spool directory")
+        };
+        let ledger = Ledger::open(&config.ledger_dir).map_err(unusable)?;
+        fs::create_dir_all(&config.spool_dir).map_err(unusable)?;
+        let entries = ledger.load().map_err(unusable)?;
+        let parts = Arc::new(Parts {
+            admission: Arc::new(Admission::new(config.capacity.clone())),
+            gate: Gate::new(config.creates_in_flight_max, config.creates_queued_max),
+            registry: Registry::default(),
+            uses: Arc::default(),
+            images: RwLock::default(),
+            closing: AtomicBool::new(false),
+            config,
+            runtimes,
+            layers,
+            ledger,
+        });
+        recover::recover(&parts, entries).await;
+        Ok(Arc::new(Self { parts }))
+    }
+
+    /// Resources that are given away now.
+    pub fn load(&self) -> Load {
+        self.parts.admission.load()
+    }
+
+    /// Ends the edge and leaves its sandboxes alive, for the next one. Creates that are under way are finished first;
+    /// attached clients are let go.
+    pub async fn shutdown(&self) {
+        self.parts.closing.store(true, Ordering::Release);
+        let all = stream::iter(self.parts.registry.all());
+        all.for_each_concurrent(STOPS_IN_FLIGHT, |sandbox| async move { sandbox.leave().await }).await;
+    }
+
+    /// Stops every sandbox and takes no new one. Errors: the first that could not be stopped in time.
+    pub async fn stop_all(&self) -> Result<()> {
+        self.parts.closing.store(true, Ordering::Release);
+        let stops = stream::iter(self.parts.registry.all()).map(|sandbox| async move { sandbox.stop().await });
+        let results: Vec<Result<()>> = stops.buffer_unordered(STOPS_IN_FLIGHT).collect().await;
+        results.into_iter().collect()
+    }
+}
+
+impl Parts {
+    /// Errors: `unsupported`.
+    pub(crate) fn runtime(&self, kind: Kind) -> Result<Arc<dyn Runtime>> {
+        self.runtimes.get(&kind).cloned().ok_or_else(|| {
+            let name = serde_json::to_value(kind).unwrap_or_default();
+            Error::new(Code::Unsupported, format!("kind: this node does not run {name} sandboxes"))
+        })
+    }
+
+    /// Errors: `no_capacity`.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Error::new(Code::NoCapacity, "this node is shutting down").retry_after_ms(1000));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Edge for EdgeNode {
+    async fn create(&self, request: CreateRequest) -> Result<BoxStream<CreateEvent>> {
+        crate::create::create(&self.parts, request).await
+    }
+    async fn list(&self, query: ListQuery) -> Result<Vec<SandboxInfo>> {
+        Ok(self.parts.registry.list(&query)?.iter().map(|s| s.info()).collect())
+    }
+    async fn inspect(&self, id: &SandboxId) -> Result<SandboxInfo> {
+        self.parts.registry.get(id).map(|s| s.info())
+    }
+    async fn stop(&self, id: &SandboxId) -> Result<()> {
+        self.parts.registry.get(id)?.stop().await
+    }
+    async fn set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo> {
+        request.validate()?;
+        self.parts.registry.get(id)?.set_ttl(request.ttl_ms).await
+    }
+    async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
+        self.parts.registry.get(id)?.chronus()
+    }
+}

@@ -1,0 +1,128 @@
+//! From a spec and its resolved layers to a runtime's plan. Pure.
+
+use std::collections::BTreeMap;
+
+use api::{
+    Error, Result, SandboxId,
+    image::LayerKind,
+    limit,
+    spec::SandboxSpec,
+};
+use runtime::{LayerFiles, Plan};
+
+use crate::layers::{Layers, Resolved};
+
+/// A spec with every reference looked up: what all sandboxes of one request share.
+#[derive(Debug, Clone)]
+pub(crate) struct Composition {
+    pub(crate) layers: Vec<LayerFiles>,
+    /// Digests of the images, each once.
+    pub(crate) images: Vec<String>,
+    env: BTreeMap<String, String>,
+    user: Option<String>,
+    workdir: Option<String>,
+}
+
+/// Looks every reference up. Errors: `not_found`, `invalid_argument`.
+pub(crate) fn resolve(layers: &dyn Layers, spec: &SandboxSpec) -> Result<Composition> {
+    let base = layers.resolve(&spec.image, LayerKind::Base)?;
+    let workspaces = spec.workspaces.iter().map(|w| layers.resolve(w, LayerKind::Workspace));
+    let toolkits = spec.toolkits.iter().map(|t| layers.resolve(t, LayerKind::Toolkit));
+    let above: Vec<Resolved> = workspaces.chain(toolkits).collect::<Result<_>>()?;
+    plan_composition(base, above, spec)
+}
+
+fn plan_composition(base: Resolved, above: Vec<Resolved>, spec: &SandboxSpec) -> Result<Composition> {
+    let config = base.info.config.clone();
+    let mut images = Vec::new();
+    let mut files = Vec::new();
+    for resolved in std::iter::once(base).chain(above) {
+        if !images.contains(&resolved.info.digest) {
+            images.push(resolved.info.digest);
+        }
+        files.extend(resolved.layers);
+    }
+    if files.len() > limit::LAYERS_MAX {
+        return Err(Error::invalid(format!(
+            "layers: the images bring {} file system layers, at most {}",
+            files.len(),
+            limit::LAYERS_MAX
+        )));
+    }
+    let mut env = config.env;
+    env.extend(spec.env.clone());
+    let user = spec.user.clone().or(config.user).filter(|u| !u.is_empty());
+    let workdir = spec.workdir.clone().or(config.workdir).filter(|w| !w.is_empty());
+    Ok(Composition { layers: files, images, env, user, workdir })
+}
+
+impl Composition {
+    pub(crate) fn digests(&self) -> Vec<String> {
+        self.layers.iter().map(|layer| layer.digest.clone()).collect()
+    }
+}
+
+/// The plan of one sandbox.
+pub(crate) fn plan_sandbox(id: &SandboxId, spec: &SandboxSpec, composition: &Composition) -> Plan {
+    Plan {
+        id: id.clone(),
+        spec: spec.clone(),
+        layers: composition.layers.clone(),
+        env: composition.env.clone(),
+        user: composition.user.clone(),
+        workdir: composition.workdir.clone(),
+        hostname: spec.hostname.clone().unwrap_or_else(|| id.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::image::{ImageConfig, ImageInfo};
+
+    use super::*;
+
+    fn resolved(name: &str, kind: LayerKind, count: usize) -> Resolved {
+        let layers: Vec<LayerFiles> = (0..count)
+            .map(|n| LayerFiles { digest: format!("{name}{n}"), meta: "/m".into(), blob: None })
+            .collect();
+        let config = ImageConfig {
+            env: [("A".to_owned(), "image".to_owned()), ("B".to_owned(), "image".to_owned())].into(),
+            workdir: Some("/image".into()),
+            user: Some(String::new()),
+        };
+        let info = ImageInfo {
+            name: name.into(),
+            version: "1".into(),
+            kind,
+            digest: format!("d-{name}"),
+            layers: layers.iter().map(|l| l.digest.clone()).collect(),
+            config,
+            files: 0,
+            size_bytes: 0,
+            created_ms: 0,
+            in_use: 0,
+        };
+        Resolved { info, layers }
+    }
+
+    #[test]
+    fn the_spec_wins_over_the_image_and_order_is_kept() {
+        let mut spec = SandboxSpec::new("base");
+        spec.env = [("A".to_owned(), "spec".to_owned())].into();
+        let above = vec![resolved("w", LayerKind::Workspace, 1), resolved("w", LayerKind::Workspace, 1)];
+        let composition = plan_composition(resolved("b", LayerKind::Base, 2), above, &spec).unwrap();
+        let id = SandboxId::new(&"e1".parse().unwrap());
+        let plan = plan_sandbox(&id, &spec, &composition);
+        let digests: Vec<_> = plan.layers.iter().map(|l| l.digest.as_str()).collect();
+        assert_eq!(digests, ["b0", "b1", "w0", "w0"]);
+        assert_eq!(composition.images, ["d-b", "d-w"]);
+        assert_eq!((plan.env["A"].as_str(), plan.env["B"].as_str()), ("spec", "image"));
+        assert_eq!((plan.user, plan.workdir.as_deref(), plan.hostname), (None, Some("/image"), id.to_string()));
+    }
+
+    #[test]
+    fn too_many_layers_are_refused() {
+        let base = resolved("b", LayerKind::Base, limit::LAYERS_MAX + 1);
+        assert!(plan_composition(base, Vec::new(), &SandboxSpec::new("b")).is_err());
+    }
+}

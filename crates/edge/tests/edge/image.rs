@@ -1,0 +1,65 @@
+//! The verbs of images.
+
+use api::{
+    Code, Error,
+    arrow::{Edge, Images},
+    image::{ImportQuery, LayerKind},
+    spec::{CreateRequest, ListQuery},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use runtime::fake::Step;
+
+use crate::world::*;
+
+#[tokio::test]
+async fn a_body_of_many_parts_is_imported_exactly() {
+    let world = World::new();
+    let node = world.start().await;
+    let parts: Vec<_> = (0..100u8).map(|n| Ok(Bytes::from(vec![n; 1000]))).collect();
+    let query = ImportQuery::new("new", LayerKind::Base);
+    let info = node.import(query, Box::pin(stream::iter(parts))).await.unwrap();
+    assert_eq!((info.size_bytes, info.in_use), (100_000, 0));
+    let expected: Vec<u8> = (0..100u8).flat_map(|n| vec![n; 1000]).collect();
+    assert_eq!(world.layers.bytes_of("new"), expected);
+    assert_eq!(node.image_list().await.unwrap().len(), 3);
+    assert_eq!(node.image_inspect("new").await.unwrap().digest, info.digest);
+}
+
+#[tokio::test]
+async fn a_body_that_fails_makes_no_image() {
+    let world = World::new();
+    let node = world.start().await;
+    let parts = vec![Ok(Bytes::from_static(b"half")), Err(Error::internal("the client left"))];
+    let query = ImportQuery::new("new", LayerKind::Base);
+    node.import(query, Box::pin(stream::iter(parts))).await.unwrap_err();
+    assert_eq!(node.image_inspect("new").await.unwrap_err().code, Code::NotFound);
+    let bad = ImportQuery::new("../x", LayerKind::Base);
+    assert_eq!(node.import(bad, Box::pin(stream::empty())).await.unwrap_err().code, Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn an_image_that_is_lived_on_stays() {
+    let world = World::new();
+    let node = world.start().await;
+    let request = CreateRequest { count: 3, ..CreateRequest::one(spec()) };
+    events(&node, request).await.unwrap();
+    assert_eq!(node.image_inspect("base").await.unwrap().in_use, 3);
+    assert_eq!(node.image_remove("base").await.unwrap_err().code, Code::Conflict);
+    node.image_remove("tools").await.unwrap();
+    for sandbox in node.list(ListQuery::default()).await.unwrap() {
+        node.stop(&sandbox.id).await.unwrap();
+    }
+    node.image_remove("base").await.unwrap();
+    assert_eq!(node.image_remove("base").await.unwrap_err().code, Code::NotFound);
+}
+
+#[tokio::test]
+async fn an_image_that_a_create_has_looked_up_stays() {
+    let world = World::new();
+    let node = world.start().await;
+    world.runtime.set_latency_ms(Step::BeforeNote, 30);
+    let stream = node.create(CreateRequest::one(spec())).await.unwrap();
+    assert_eq!(node.image_remove("base").await.unwrap_err().code, Code::Conflict);
+    drop(stream);
+}

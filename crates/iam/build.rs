@@ -1,0 +1,5 @@
+//! The migrations are compiled in: build again when one changes.
+
+fn main() {
+    println!("cargo:rerun-if-changed=migrations");
+}

@@ -1,0 +1,117 @@
+//! The catalogue: layers by digest and images by name, on disk, with all of it in memory for a fast answer.
+//!
+//! ```text
+//! <dir>/layers/<hex>/{meta.erofs,data.blob,manifest.json}   a layer; never changes
+//! <dir>/images/<name>/<version>.json                        an image; replaced as a whole
+//! <dir>/lock                                            held while the catalogue is open
+//! <dir>/tmp/<uuid>/                                         what is being made or removed; swept at open
+//! ```
+//! Invariants: what is under `layers` and `images` is complete and synced, for it got there by a rename; an image
+//! names only layers that are there; names appear and vanish under one lock, so no layer is removed while an import
+//! is about to name it; `tmp` is swept only by who has the directory to itself.
+
+mod publish;
+mod remove;
+mod resolve;
+mod store;
+
+use std::{
+    collections::BTreeMap,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, RwLock},
+};
+
+use api::{
+    Result,
+    image::{ImageInfo, ImportQuery},
+};
+
+use crate::{Limits, error::Error, import};
+use store::{Lock, Scratch};
+
+/// One EROFS layer on the node's disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerFiles {
+    /// `blake3:<hex>`
+    pub digest: String,
+    /// The EROFS image with the metadata.
+    pub meta: PathBuf,
+    /// Its data device; None where no file has any bytes.
+    pub blob: Option<PathBuf>,
+}
+
+/// An image and where its layers are, lowest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    pub info: ImageInfo,
+    pub layers: Vec<LayerFiles>,
+}
+
+/// By name and version.
+type Images = BTreeMap<(String, String), Arc<Resolved>>;
+
+/// See the module.
+pub struct Catalogue {
+    dir: PathBuf,
+    limits: Limits,
+    images: RwLock<Images>,
+    /// Held while names appear or vanish on disk.
+    changing: Mutex<()>,
+    _lock: Option<Lock>,
+}
+
+impl Catalogue {
+    /// Opens or makes the catalogue under `dir`, sweeping what a dead process left.
+    pub fn open(dir: &Path) -> Result<Self> {
+        Self::open_with(dir, Limits::default())
+    }
+
+    /// The same, with other bounds on imports.
+    pub fn open_with(dir: &Path, limits: Limits) -> Result<Self> {
+        let (images, lock) = store::open(dir)?;
+        let (images, changing) = (RwLock::new(images), Mutex::new(()));
+        Ok(Self { dir: dir.to_owned(), limits, images, changing, _lock: lock })
+    }
+
+    /// Imports the tree under `source` as one layer. Blocks.
+    pub fn import_dir(&self, query: &ImportQuery, source: &Path) -> Result<ImageInfo> {
+        query.validate()?;
+        let scratch = Scratch::create(&self.dir)?;
+        let imported = import::import_directory(query, &self.limits, source, scratch.path())?;
+        self.publish(query, imported, &scratch)
+    }
+
+    /// Imports an archive. Blocks as long as `source` does: call it where blocking is allowed.
+    pub fn import_reader(&self, query: &ImportQuery, source: impl Read) -> Result<ImageInfo> {
+        query.validate()?;
+        let scratch = Scratch::create(&self.dir)?;
+        let imported = import::import_archive(query, &self.limits, source, scratch.path())?;
+        self.publish(query, imported, &scratch)
+    }
+
+    /// All images, by name and version. `in_use` is 0: the edge knows better.
+    pub fn list(&self) -> Vec<ImageInfo> {
+        self.images().values().map(|image| image.info.clone()).collect()
+    }
+
+    fn images(&self) -> std::sync::RwLockReadGuard<'_, Images> {
+        self.images.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn images_mut(&self) -> std::sync::RwLockWriteGuard<'_, Images> {
+        self.images.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn changing(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn layer_dir(&self, digest: &str) -> PathBuf {
+        store::layer_dir(&self.dir, digest)
+    }
+}
+
+fn disk(what: &'static str) -> impl FnOnce(std::io::Error) -> api::Error {
+    move |source| Error::Disk { what, source }.into()
+}

@@ -1,0 +1,86 @@
+//! Removing images, and layers that nothing names any more.
+//!
+//! Invariants: the image's name goes first, so a kill in between leaves layers without a name and never a name
+//! without layers; a layer leaves its place by a rename, so it is there whole or not at all.
+
+use std::{collections::HashSet, fs, io};
+
+use api::{Code, Error, Result};
+
+use super::{
+    Catalogue, disk, resolve,
+    store::{self, Scratch},
+};
+
+impl Catalogue {
+    /// Removes an image (by digest: under all its names) and those of its layers that no other image has.
+    /// Errors: `not_found`; `conflict` while a sandbox lives on one of its layers.
+    pub fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
+        let _changing = self.changing();
+        let image = resolve::find(&self.images(), reference)?;
+        if image.info.layers.iter().any(|layer| in_use(layer)) {
+            let message =
+                format!("`{}:{}` is in use: stop its sandboxes first", image.info.name, image.info.version);
+            return Err(Error::new(Code::Conflict, message));
+        }
+        let by_digest = reference.starts_with("blake3:");
+        let keys: Vec<_> = self
+            .images()
+            .iter()
+            .filter(|(key, other)| match by_digest {
+                true => other.info.digest == image.info.digest,
+                false => **key == resolve::key(reference),
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in keys {
+            self.unname(&key).map_err(disk("remove an image"))?;
+            self.images_mut().remove(&key);
+        }
+        for layer in self.unnamed(&image.info.layers) {
+            self.discard(&layer).map_err(disk("remove a layer"))?;
+        }
+        Ok(())
+    }
+
+    /// Removes layers that no image names and no sandbox uses: what a replaced image or a crash left. Returns how
+    /// many. To be called once it is known what lives, and from time to time.
+    pub fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
+        let _changing = self.changing();
+        let on_disk = || -> io::Result<Vec<String>> {
+            let names = fs::read_dir(self.dir.join(store::LAYERS))?;
+            names.map(|name| Ok(format!("blake3:{}", name?.file_name().to_string_lossy()))).collect()
+        };
+        let on_disk = on_disk().map_err(disk("read the layers"))?;
+        let unused: Vec<_> = self.unnamed(&on_disk).into_iter().filter(|layer| !in_use(layer)).collect();
+        for layer in &unused {
+            self.discard(layer).map_err(disk("remove a layer"))?;
+        }
+        Ok(unused.len())
+    }
+
+    fn unname(&self, (name, version): &(String, String)) -> io::Result<()> {
+        let dir = self.dir.join(store::IMAGES).join(name);
+        fs::remove_file(dir.join(format!("{version}.json")))?;
+        store::sync_dir(&dir)?;
+        match fs::remove_dir(&dir) {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Those of `layers` that no image names.
+    fn unnamed(&self, layers: &[String]) -> Vec<String> {
+        let images = self.images();
+        let named: HashSet<&String> = images.values().flat_map(|image| &image.info.layers).collect();
+        layers.iter().filter(|layer| !named.contains(layer)).cloned().collect()
+    }
+
+    fn discard(&self, digest: &str) -> io::Result<()> {
+        let scratch = Scratch::create(&self.dir).map_err(io::Error::other)?;
+        match fs::rename(self.layer_dir(digest), scratch.path().join("layer")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! From a reference to an image: `name`, `name:version` or `blake3:<hex>`. From memory: microseconds.
+
+use std::sync::Arc;
+
+use api::{
+    Error, Result,
+    image::{ImageInfo, LayerKind},
+};
+
+use super::{Catalogue, Images, Resolved};
+
+const VERSION_DEFAULT: &str = "latest";
+
+impl Catalogue {
+    /// Errors: `not_found`.
+    pub fn inspect(&self, reference: &str) -> Result<ImageInfo> {
+        find(&self.images(), reference).map(|image| image.info.clone())
+    }
+
+    /// The image and its files. Errors: `not_found`; `invalid_argument` where it is not of the kind that is expected.
+    pub fn resolve(&self, reference: &str, expected: Option<LayerKind>) -> Result<Arc<Resolved>> {
+        let image = find(&self.images(), reference)?;
+        match expected {
+            Some(kind) if kind != image.info.kind => Err(Error::invalid(format!(
+                "`{reference}` is a {}, not a {}",
+                word(image.info.kind),
+                word(kind)
+            ))),
+            _ => Ok(image),
+        }
+    }
+}
+
+/// Of several images with one digest, the first by name: they differ in nothing else.
+pub(super) fn find(images: &Images, reference: &str) -> Result<Arc<Resolved>> {
+    let found = if reference.starts_with("blake3:") {
+        images.values().find(|image| image.info.digest == reference)
+    } else {
+        images.get(&key(reference))
+    };
+    found.cloned().ok_or_else(|| {
+        let reference: String = reference.chars().take(128).collect();
+        Error::not_found(format!("no image `{reference}` on this node: import it first"))
+    })
+}
+
+pub(super) fn key(reference: &str) -> (String, String) {
+    let (name, version) = reference.split_once(':').unwrap_or((reference, VERSION_DEFAULT));
+    (name.to_owned(), version.to_owned())
+}
+
+fn word(kind: LayerKind) -> &'static str {
+    match kind {
+        LayerKind::Base => "base",
+        LayerKind::Workspace => "workspace",
+        LayerKind::Toolkit => "toolkit",
+    }
+}

@@ -1,0 +1,206 @@
+//! From a directory or an archive to EROFS layers in a scratch directory; the catalogue publishes them.
+//!
+//! ```text
+//! bytes -> gzip | zstd | plain -> bound on bytes -> tar reader -> one layer
+//!                                              \-> spool on disk, if it begins like an image -> a layer for each of its layers
+//! ```
+//! Invariant: an error leaves only files in the scratch directory, which its owner removes.
+
+mod archive;
+mod decompress;
+mod directory;
+mod document;
+mod oci;
+mod spool;
+
+use std::{
+    collections::BTreeMap,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use api::image::{ImageConfig, ImportFormat, ImportQuery};
+
+use crate::{
+    erofs::{Attributes, Limits, Summary, Writer},
+    error::{Error, Result},
+};
+use archive::Feeder;
+
+/// A layer in the scratch directory.
+#[derive(Debug)]
+pub struct Built {
+    pub dir: PathBuf,
+    pub summary: Summary,
+}
+
+impl Built {
+    pub fn meta(&self) -> PathBuf {
+        self.dir.join(META)
+    }
+    pub fn blob(&self) -> Option<PathBuf> {
+        (self.summary.blob_bytes > 0).then(|| self.dir.join(BLOB))
+    }
+}
+
+/// The image of a layer's tree.
+pub const META: &str = "meta.erofs";
+/// Its files' bytes; absent where there are none.
+pub const BLOB: &str = "data.blob";
+
+/// What an import made, lowest layer first.
+#[derive(Debug)]
+pub struct Imported {
+    pub layers: Vec<Built>,
+    pub config: ImageConfig,
+}
+
+/// Imports the tree under `source` as one layer.
+pub fn import_directory(
+    query: &ImportQuery,
+    limits: &Limits,
+    source: &Path,
+    scratch: &Path,
+) -> Result<Imported> {
+    let mut layer = Layer::create(scratch, 0, limits)?;
+    let options = Options::of(query)?;
+    options.prepare(&mut layer.writer)?;
+    directory::walk(source, &options, &mut layer.writer)?;
+    let config = config_of(query, ImageConfig::default())?;
+    Ok(Imported { layers: vec![layer.finish()?], config })
+}
+
+/// Imports an archive: one layer of a plain tar, or one for each layer of an image.
+pub fn import_archive(
+    query: &ImportQuery,
+    limits: &Limits,
+    source: impl Read,
+    scratch: &Path,
+) -> Result<Imported> {
+    let mut stream = decompress::open(source, limits.bytes_max)?;
+    let options = Options::of(query)?;
+    let as_image = match query.format {
+        ImportFormat::Tar => false,
+        ImportFormat::OciArchive => true,
+        ImportFormat::Auto => spool::looks_like_image(&mut stream)?,
+    };
+    if !as_image {
+        let layer = plain(stream, &options, limits, scratch)?;
+        return Ok(Imported { layers: vec![layer], config: config_of(query, ImageConfig::default())? });
+    }
+    let spool = spool::Spool::fill(stream, scratch, limits)?;
+    match oci::find(&spool)? {
+        Some(image) => {
+            let config = config_of(query, image.config.clone())?;
+            Ok(Imported { layers: oci::import(&spool, &image, &options, limits, scratch)?, config })
+        }
+        None if query.format == ImportFormat::Auto => {
+            let layer = plain(spool.reader(), &options, limits, scratch)?;
+            Ok(Imported { layers: vec![layer], config: config_of(query, ImageConfig::default())? })
+        }
+        None => Err(Error::refused("the archive holds no image: neither `index.json` nor `manifest.json`")),
+    }
+}
+
+fn plain(stream: impl Read, options: &Options, limits: &Limits, scratch: &Path) -> Result<Built> {
+    let mut layer = Layer::create(scratch, 0, limits)?;
+    options.prepare(&mut layer.writer)?;
+    Feeder { options, writer: &mut layer.writer, whiteouts: None }.feed(stream)?;
+    layer.finish()
+}
+
+/// A layer being written.
+struct Layer {
+    dir: PathBuf,
+    writer: Writer,
+}
+
+impl Layer {
+    fn create(scratch: &Path, number: usize, limits: &Limits) -> Result<Self> {
+        let dir = scratch.join(number.to_string());
+        std::fs::create_dir(&dir).map_err(Error::disk("create a layer's directory"))?;
+        let writer = Writer::create(&dir.join(META), &dir.join(BLOB), limits)?;
+        Ok(Self { dir, writer })
+    }
+
+    fn finish(self) -> Result<Built> {
+        let (summary, _) = self.writer.finish()?;
+        Ok(Built { dir: self.dir, summary })
+    }
+}
+
+/// What the caller wants done to every entry.
+struct Options {
+    /// Without a slash at either end; empty for none.
+    prefix: Vec<u8>,
+    owner: Option<(u32, u32)>,
+}
+
+impl Options {
+    fn of(query: &ImportQuery) -> Result<Self> {
+        query.validate().map_err(|e| Error::refused(e.message))?;
+        let prefix = query.prefix.as_deref().unwrap_or_default();
+        let parts: Vec<_> = prefix.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        let owner = query.owner.as_deref().and_then(|owner| {
+            let (uid, gid) = owner.split_once(':')?;
+            Some((uid.parse().ok()?, gid.parse().ok()?))
+        });
+        Ok(Self { prefix: parts.join("/").into_bytes(), owner })
+    }
+
+    fn place(&self, path: &[u8]) -> Vec<u8> {
+        if self.prefix.is_empty() { path.to_vec() } else { [&self.prefix, path].join(&b'/') }
+    }
+
+    fn owned(&self, uid: u32, gid: u32) -> (u32, u32) {
+        self.owner.unwrap_or((uid, gid))
+    }
+
+    /// Makes the prefix's directories. In a merged directory overlayfs shows the top layer's attributes, so the way
+    /// to the prefix must look as it does in any base: `/tmp` stays open to all, a home belongs to its user.
+    fn prepare(&self, writer: &mut Writer) -> Result<()> {
+        let ends: Vec<usize> = (0..self.prefix.len()).filter(|at| self.prefix[*at] == b'/').collect();
+        for (depth, end) in ends.into_iter().chain([self.prefix.len()]).enumerate() {
+            let path = &self.prefix[..end];
+            let is_prefix = end == self.prefix.len();
+            let mut attributes = Attributes::of_parent();
+            if depth > 0 || is_prefix {
+                (attributes.uid, attributes.gid) = self.owned(0, 0);
+            }
+            match path {
+                b"" => continue,
+                b"tmp" | b"var/tmp" => {
+                    attributes = Attributes { mode: 0o1777, ..Attributes::of_parent() };
+                }
+                b"root" => attributes = Attributes { mode: 0o700, ..Attributes::of_parent() },
+                b"var" | b"usr" | b"usr/local" | b"usr/lib" | b"var/lib" => {
+                    attributes = Attributes::of_parent()
+                }
+                _ => {}
+            }
+            writer.tree().put_directory(path, attributes)?;
+        }
+        if let Some((uid, gid)) = self.owner {
+            writer.tree().set_owner_of_parents(uid, gid);
+        }
+        Ok(())
+    }
+}
+
+/// The image's config with the query's wishes over it.
+fn config_of(query: &ImportQuery, mut config: ImageConfig) -> Result<ImageConfig> {
+    config.env.extend(env_of(query.env.as_deref().unwrap_or_default())?);
+    config.workdir = query.workdir.clone().or(config.workdir);
+    config.user = query.user.clone().or(config.user);
+    Ok(config)
+}
+
+fn env_of(lines: &str) -> Result<BTreeMap<String, String>> {
+    let pair = |line: &str| match line.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !line.contains('\0') => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => Err(Error::refused("env: expected lines of `KEY=value`")),
+    };
+    lines.lines().filter(|line| !line.is_empty()).map(pair).collect()
+}

@@ -1,0 +1,114 @@
+//! The JSON of images, as far as we read it: OCI index, manifest and config; docker's `manifest.json`.
+//!
+//! Invariant: a digest is `sha256:` and 64 lower-case hex digits, or the image is refused.
+
+use api::image::ImageConfig;
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::error::{Error, Result, show};
+
+/// An OCI index has `manifests`, an OCI manifest has `config` and `layers`.
+#[derive(Deserialize)]
+pub struct IndexOrManifest {
+    pub manifests: Option<Vec<Descriptor>>,
+    pub config: Option<Descriptor>,
+    pub layers: Option<Vec<Descriptor>>,
+}
+
+#[derive(Deserialize, Clone)]
+pub struct Descriptor {
+    pub digest: String,
+    pub platform: Option<Platform>,
+    #[serde(default)]
+    pub annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize, Clone)]
+pub struct Platform {
+    #[serde(default)]
+    pub architecture: String,
+    #[serde(default)]
+    pub os: String,
+}
+
+impl Descriptor {
+    /// The hex part of the digest.
+    pub fn hex(&self) -> Result<&str> {
+        hex_of(&self.digest)
+    }
+    /// Whether it is about another manifest instead of an image.
+    pub fn is_attestation(&self) -> bool {
+        let about = self.annotations.as_ref().is_some_and(|a| a.contains_key("vnd.docker.reference.type"));
+        about || self.platform.as_ref().is_some_and(|p| p.os == "unknown")
+    }
+    pub fn is_for_this_node(&self) -> bool {
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        self.platform.as_ref().is_some_and(|p| p.os == "linux" && p.architecture == architecture)
+    }
+}
+
+/// The hex part of `sha256:<hex>`.
+pub fn hex_of(digest: &str) -> Result<&str> {
+    let hex = digest.strip_prefix("sha256:").filter(|hex| is_hash(hex));
+    hex.ok_or_else(|| Error::refused(format!("{}: not a sha256 digest", show(digest.as_bytes()))))
+}
+
+pub fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// One image of docker's `manifest.json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct DockerManifest {
+    pub config: String,
+    pub layers: Vec<String>,
+}
+
+/// The config blob.
+#[derive(Deserialize, Default)]
+pub struct ConfigDocument {
+    config: Option<RunConfig>,
+    rootfs: Option<RootFs>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RunConfig {
+    env: Option<Vec<String>>,
+    working_dir: Option<String>,
+    user: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RootFs {
+    #[serde(default)]
+    diff_ids: Vec<String>,
+}
+
+impl ConfigDocument {
+    /// What we keep of it.
+    pub fn image_config(&self) -> ImageConfig {
+        let Some(run) = &self.config else { return ImageConfig::default() };
+        let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let env = run.env.iter().flatten().filter_map(|line| line.split_once('='));
+        ImageConfig {
+            env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            workdir: filled(&run.working_dir),
+            user: filled(&run.user),
+        }
+    }
+    /// The hashes of the decompressed layers; empty where the image does not tell.
+    pub fn diff_ids(&self) -> Result<Vec<String>> {
+        let ids = self.rootfs.iter().flat_map(|rootfs| &rootfs.diff_ids);
+        ids.map(|id| hex_of(id).map(str::to_owned)).collect()
+    }
+}
+
+pub fn parse<T: DeserializeOwned>(name: &[u8], bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|e| Error::refused(format!("{}: {e}", show(name))))
+}

@@ -1,0 +1,62 @@
+//! Raw connections to ports inside.
+
+use api::{Error, Result, arrow::PortStream};
+use bytes::{Bytes, BytesMut};
+use http::Method;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+};
+
+use super::ChronusClient;
+use crate::PORT_PROTOCOL;
+
+const READ_BYTES: usize = 64 << 10;
+/// Chunks in flight each way before the sender waits.
+const CHUNKS_IN_FLIGHT: usize = 4;
+
+impl ChronusClient {
+    pub(super) async fn dial(&self, port: u16) -> Result<PortStream> {
+        let path = self.path(&format!("/ports/{port}/connect"));
+        let io = self.origin.upgrade(self.origin.request(Method::GET, path), PORT_PROTOCOL).await?;
+        let (mut read, mut write) = tokio::io::split(io);
+        let (input, mut from_caller) = mpsc::channel::<Bytes>(CHUNKS_IN_FLIGHT);
+        let (to_caller, output) = mpsc::channel(CHUNKS_IN_FLIGHT);
+        let origin = self.origin.clone();
+        let inward = async move {
+            while let Some(mut bytes) = from_caller.recv().await {
+                write.write_all_buf(&mut bytes).await?;
+                write.flush().await?;
+            }
+            write.shutdown().await
+        };
+        let outward = {
+            let to_caller = to_caller.clone();
+            async move {
+                let mut buffer = BytesMut::new();
+                loop {
+                    buffer.reserve(READ_BYTES);
+                    if read.read_buf(&mut buffer).await? == 0 {
+                        return Ok(());
+                    }
+                    if to_caller.send(Ok(buffer.split().freeze())).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        tokio::spawn(async move {
+            let both = async { tokio::try_join!(inward, outward) };
+            let ended: std::result::Result<_, std::io::Error> = tokio::select! {
+                ended = both => ended.map(|_| ()),
+                () = to_caller.closed() => Ok(()),
+            };
+            if let Err(e) = ended {
+                let error: Error = origin.lost(&e);
+                // The caller may be gone.
+                let _ = to_caller.send(Err(error)).await;
+            }
+        });
+        Ok(PortStream { input, output })
+    }
+}

@@ -1,0 +1,52 @@
+//! The routes of the catalogue.
+
+use std::sync::Arc;
+
+use api::{
+    Code,
+    arrow::Front,
+    image::{ImageInfo, ImportQuery},
+};
+
+use super::{On, Route, verb};
+use crate::serve::image;
+
+type To = Arc<dyn Front>;
+
+/// Every route of `Images`.
+pub(crate) fn routes() -> Vec<Route<To>> {
+    vec![
+        Route::new(
+            On::Post,
+            "/images/import",
+            verb!("import"),
+            "Import a layer or an image: the body is a tar, plain or compressed, or an OCI archive.",
+            |to, call| Box::pin(image::import(to, call)),
+        )
+        .query::<ImportQuery>()
+        .body_bytes()
+        .json::<ImageInfo>()
+        .errors(&[Code::AlreadyExists, Code::Conflict, Code::DiskFull]),
+        Route::new(On::Get, "/images", verb!("image_list"), "The catalogue.", |to, call| {
+            Box::pin(image::list(to, call))
+        })
+        .json::<Vec<ImageInfo>>(),
+        Route::new(
+            On::Get,
+            "/images/{reference}",
+            verb!("image_inspect"),
+            "One image, by `name`, `name:version` or digest.",
+            |to, call| Box::pin(image::inspect(to, call)),
+        )
+        .json::<ImageInfo>()
+        .errors(&[Code::NotFound]),
+        Route::new(
+            On::Delete,
+            "/images/{reference}",
+            verb!("image_remove"),
+            "Remove an image.",
+            |to, call| Box::pin(image::remove(to, call)),
+        )
+        .errors(&[Code::NotFound, Code::Conflict]),
+    ]
+}

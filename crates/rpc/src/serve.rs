@@ -1,0 +1,76 @@
+//! The server: connections, their limits, and the routers of each service.
+//!
+//! hyper is used directly, one task a connection, so that an idle server of aether costs little. Every answer has an
+//! `x-request-id`, whatever router made it, and a panic of a handler becomes an `internal` answer.
+
+pub(crate) mod answer;
+pub(crate) mod call;
+mod dispatch;
+pub(crate) mod exec;
+pub(crate) mod file;
+pub(crate) mod image;
+mod listen;
+pub(crate) mod port;
+#[cfg(feature = "call")]
+pub(crate) mod proxy;
+mod query;
+pub(crate) mod sandbox;
+pub(crate) mod tar;
+
+use std::sync::Arc;
+
+use api::{
+    Error, SandboxId,
+    arrow::{Chronus, Front},
+};
+use axum::{Router, response::Response};
+use http::Extensions;
+
+pub use listen::{Listener, serve};
+
+use crate::route;
+
+/// Under which the routes of chronus stand on an edge or an apiserver.
+pub(crate) const SANDBOX_MOUNT: &str = "/v1/sandboxes/{id}";
+/// Under which all else stands.
+pub(crate) const MOUNT: &str = "/v1";
+
+/// The service of aether: the routes of chronus, at `/v1`.
+pub fn chronus_router(chronus: Arc<dyn Chronus>) -> Router {
+    let resolve = move |_: &call::Call| {
+        let chronus = chronus.clone();
+        async move { Ok(chronus) }
+    };
+    let router = dispatch::mount(Router::new(), MOUNT, route::chronus::routes(), resolve);
+    dispatch::with_health(router)
+}
+
+/// The service of an edge or an apiserver: sandboxes, images, health, the document, and the way into each sandbox.
+pub fn front_router(front: Arc<dyn Front>) -> Router {
+    let itself = {
+        let front = front.clone();
+        move |_: &call::Call| {
+            let front = front.clone();
+            async move { Ok(front) }
+        }
+    };
+    let inside = move |call: &call::Call| {
+        let front = front.clone();
+        let id = call.param::<SandboxId>("id");
+        async move { front.chronus(&id?).await }
+    };
+    let router = dispatch::mount(Router::new(), MOUNT, route::edge::routes(), itself.clone());
+    let router = dispatch::mount(router, MOUNT, route::images::routes(), itself);
+    let router = dispatch::mount(router, SANDBOX_MOUNT, route::chronus::routes(), inside.clone());
+    #[cfg(feature = "call")]
+    let router = dispatch::mount(router, SANDBOX_MOUNT, route::chronus::proxy_routes(), inside);
+    #[cfg(feature = "openapi")]
+    let router = crate::openapi::mount(router);
+    dispatch::with_health(router)
+}
+
+/// An error as an answer, for a layer that refuses a request before it comes to a route. `extensions`: the request's.
+pub fn error_response(error: Error, extensions: &Extensions) -> Response {
+    let id = extensions.get::<api::RequestId>().cloned().unwrap_or_else(api::RequestId::new);
+    answer::Fault::from(error).into_response(&id)
+}

@@ -1,0 +1,159 @@
+//! One request as a handler sees it: parameters, query, JSON body, stream, upgrade. Whatever is wrong with it is an
+//! `invalid_argument` that names the field.
+
+use std::{str::FromStr, time::Duration};
+
+use api::{Code, Error, Result, arrow::ByteStream, limit};
+use axum::{
+    body::{Body, BodyDataStream},
+    extract::{FromRequestParts, RawPathParams},
+};
+use bytes::{Bytes, BytesMut};
+use futures_core::Stream;
+use futures_util::{StreamExt, stream};
+use http::{Request, header, request::Parts};
+use hyper::upgrade::OnUpgrade;
+use serde::de::DeserializeOwned;
+use tracing::Instrument;
+
+use super::{answer::Fault, listen::Stopping, query};
+use crate::request;
+
+/// A JSON body must be all there by then.
+const BODY_DEADLINE: Duration = Duration::from_secs(30);
+/// The longest pause in a streamed body.
+const STREAM_PAUSE_MAX: Duration = Duration::from_secs(300);
+
+pub(crate) struct Call {
+    pub(crate) parts: Parts,
+    pub(crate) body: Body,
+    params: Vec<(String, String)>,
+}
+
+impl Call {
+    pub(crate) async fn new(request: Request<Body>) -> Result<Self, Fault> {
+        let (mut parts, body) = request.into_parts();
+        let params = RawPathParams::from_request_parts(&mut parts, &())
+            .await
+            .map_err(|_| Error::invalid("path: its percent-encoding is not UTF-8"))?;
+        let params = params.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        Ok(Self { parts, body, params })
+    }
+
+    /// A part of the path, decoded.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.params.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A part of the path, parsed.
+    pub(crate) fn param<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<T> {
+        let text = self.text(name).unwrap_or_default();
+        text.parse().map_err(|e| Error::invalid(format!("{name}: {e}")))
+    }
+
+    pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T> {
+        query::parse(self.parts.uri.query().unwrap_or_default())
+    }
+
+    /// The body as JSON, within the limit.
+    pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Fault> {
+        let body = std::mem::take(&mut self.body).into_data_stream();
+        let claimed =
+            self.parts.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        if claimed.is_some_and(|bytes| bytes > limit::REQUEST_BODY_BYTES_MAX as u64) {
+            return Err(Fault::too_large(limit::REQUEST_BODY_BYTES_MAX));
+        }
+        let bytes = tokio::time::timeout(BODY_DEADLINE, gather(body)).await.map_err(|_| {
+            Error::new(
+                Code::DeadlineExceeded,
+                format!("body: not all there after {} s", BODY_DEADLINE.as_secs()),
+            )
+        })??;
+        Ok(from_json(&bytes)?)
+    }
+
+    /// The body as it comes.
+    pub(crate) fn stream(self) -> ByteStream {
+        let body = self.body.into_data_stream();
+        Box::pin(stream::unfold(Some(body), |body| async move {
+            let mut body = body?;
+            let item = match tokio::time::timeout(STREAM_PAUSE_MAX, body.next()).await {
+                Ok(None) => return None,
+                Ok(Some(Ok(bytes))) => return Some((Ok(bytes), Some(body))),
+                Ok(Some(Err(_))) => Error::invalid("body: broke off before its end"),
+                Err(_) => Error::new(Code::DeadlineExceeded, "body: stopped for too long"),
+            };
+            Some((Err(item), None))
+        }))
+    }
+
+    /// Some where the client asks to switch to `protocol`. Errors: where it asks for another.
+    pub(crate) fn upgrade(&mut self, protocol: &str) -> Result<Option<OnUpgrade>> {
+        let Some(asked) = self.parts.headers.get(header::UPGRADE) else { return Ok(None) };
+        if !asked.as_bytes().eq_ignore_ascii_case(protocol.as_bytes()) {
+            return Err(Error::invalid(format!("Upgrade: this path knows `{protocol}`")));
+        }
+        let upgrade = self.parts.extensions.remove::<OnUpgrade>();
+        upgrade.map(Some).ok_or_else(|| Error::invalid("Upgrade: needs `Connection: upgrade` and HTTP/1.1"))
+    }
+
+    /// As `upgrade`, where there is no other way.
+    pub(crate) fn must_upgrade(&mut self, protocol: &str) -> Result<OnUpgrade> {
+        self.upgrade(protocol)?
+            .ok_or_else(|| Error::invalid(format!("Upgrade: this path needs `{protocol}`")))
+    }
+
+    /// Comes when the server stops.
+    pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
+        let stopping = self.parts.extensions.get::<Stopping>().cloned();
+        async move {
+            match stopping {
+                Some(stopping) => stopping.wait().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+async fn gather(mut body: BodyDataStream) -> Result<Bytes, Fault> {
+    let hint = body.size_hint().0.min(limit::REQUEST_BODY_BYTES_MAX);
+    let mut bytes = BytesMut::with_capacity(hint);
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|_| Error::invalid("body: broke off before its end"))?;
+        if bytes.len() + chunk.len() > limit::REQUEST_BODY_BYTES_MAX {
+            return Err(Fault::too_large(limit::REQUEST_BODY_BYTES_MAX));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.freeze())
+}
+
+fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|e| named("body", &e))?;
+    json.end().map_err(|e| Error::invalid(format!("body: {e}")))?;
+    Ok(value)
+}
+
+/// A parse error with the field's name before it.
+pub(crate) fn named<E: std::fmt::Display>(whole: &str, error: &serde_path_to_error::Error<E>) -> Error {
+    let path = error.path().to_string();
+    // A hostile body must not come back whole.
+    let message: String = error.inner().to_string().chars().take(500).collect();
+    let path: String = if path == "." { whole.to_owned() } else { path.chars().take(200).collect() };
+    Error::invalid(format!("{path}: {message}"))
+}
+
+/// Runs `work` to its end whether or not the client stays: what has begun to change the world is not left half-done.
+pub(crate) async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let id = request::current().unwrap_or_else(api::RequestId::new);
+    match tokio::spawn(request::scope(id, work).in_current_span()).await {
+        Ok(result) => result,
+        Err(e) => match e.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Error::internal("DSec is shutting down")),
+        },
+    }
+}

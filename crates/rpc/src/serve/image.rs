@@ -1,0 +1,46 @@
+//! The catalogue: import, list, inspect, remove.
+
+use std::sync::Arc;
+
+use api::{Error, Result, arrow::Front, image::ImportQuery};
+
+use super::{
+    answer,
+    call::{Call, to_the_end},
+};
+use crate::route::Reply;
+
+type To = Arc<dyn Front>;
+
+/// `blake3:` and 64 digits, or two names of at most 63 bytes and a colon.
+const REFERENCE_BYTES_MAX: usize = 128;
+
+fn reference(call: &Call) -> Result<String> {
+    let text = call.text("reference").unwrap_or_default();
+    let ok = (1..=REFERENCE_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-:".contains(&b))
+        && !text.starts_with(['.', '-', ':']);
+    ok.then(|| text.to_owned()).ok_or_else(|| {
+        Error::invalid("reference: expected `name`, `name:version` or `blake3:<64 hex digits>`")
+    })
+}
+
+pub(crate) async fn import(to: To, call: Call) -> Reply {
+    let query: ImportQuery = call.query()?;
+    query.validate()?;
+    Ok(answer::json(&to.import(query, call.stream()).await?))
+}
+
+pub(crate) async fn list(to: To, _: Call) -> Reply {
+    Ok(answer::json(&to.image_list().await?))
+}
+
+pub(crate) async fn inspect(to: To, call: Call) -> Reply {
+    Ok(answer::json(&to.image_inspect(&reference(&call)?).await?))
+}
+
+pub(crate) async fn remove(to: To, call: Call) -> Reply {
+    let reference = reference(&call)?;
+    to_the_end(async move { to.image_remove(&reference).await }).await?;
+    Ok(answer::nothing())
+}

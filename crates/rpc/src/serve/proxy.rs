@@ -1,0 +1,196 @@
+//! The HTTP proxy to a port inside: method, path, query, headers and body go through as they come; an upgrade
+//! (WebSocket) becomes bytes both ways.
+//!
+//! Invariants: headers of the hop itself stay on it, the caller's key to DSec never gets inside, and nothing is
+//! buffered whole.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use api::{
+    Code, Error, Result,
+    arrow::{Chronus, PortStream},
+};
+use axum::{body::Body, response::Response};
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version, header};
+use hyper::{client::conn::http1, upgrade::OnUpgrade};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio_util::sync::PollSender;
+use tracing::Instrument;
+
+use super::{call::Call, port::port_of};
+use crate::route::Reply;
+
+/// From the request to the head of the answer.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(300);
+/// `/v1/sandboxes/{id}/ports/{port}/http`: the segments before what goes inside.
+const MOUNT_SEGMENTS: usize = 6;
+/// Of the hop, not of the message (RFC 9110, 7.6.1), and the keys of DSec.
+const STAYS_HERE: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+];
+
+pub(crate) async fn http(to: Arc<dyn Chronus>, mut call: Call) -> Reply {
+    let port = port_of(&call)?;
+    let (mount, target) = split_target(&call.parts.uri)?;
+    let from_client = call.parts.extensions.remove::<OnUpgrade>();
+    let mut request = Request::new(call.body);
+    *request.method_mut() = call.parts.method;
+    *request.uri_mut() = target;
+    *request.version_mut() = Version::HTTP_11;
+    *request.headers_mut() = inward_headers(call.parts.headers, port, &mount);
+
+    let stream = to.port_dial(port).await?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(PortIo::new(stream))).await.map_err(|e| bad_answer(port, &e))?;
+    let driver = async move {
+        if let Err(e) = connection.with_upgrades().await {
+            tracing::debug!(error = %e, port, "a proxied connection broke");
+        }
+    };
+    tokio::spawn(driver.in_current_span());
+    let answered =
+        tokio::time::timeout(ANSWER_DEADLINE, sender.send_request(request)).await.map_err(|_| {
+            let seconds = ANSWER_DEADLINE.as_secs();
+            Error::new(Code::DeadlineExceeded, format!("port {port} did not answer within {seconds} s"))
+        })?;
+    let mut response = answered.map_err(|e| bad_answer(port, &e))?;
+
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let protocol = response.headers().get(header::UPGRADE).cloned();
+    if let (true, Some(from_client)) = (switched, from_client) {
+        let from_port = hyper::upgrade::on(&mut response);
+        tokio::spawn(join_upgrades(from_client, from_port).in_current_span());
+    }
+    let mut response: Response = response.map(Body::new);
+    strip(response.headers_mut());
+    if let (true, Some(protocol)) = (switched, protocol) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert(header::UPGRADE, protocol);
+    }
+    Ok(response)
+}
+
+fn bad_answer(port: u16, error: &hyper::Error) -> Error {
+    tracing::debug!(error = %error, port, "no HTTP came from a port");
+    Error::new(Code::NotFound, format!("port {port} closed the connection, or does not speak HTTP"))
+}
+
+async fn join_upgrades(client: OnUpgrade, port: OnUpgrade) {
+    if let Ok((client, port)) = tokio::try_join!(client, port) {
+        // An error is an end of either side that left: the same.
+        let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(port)).await;
+    }
+}
+
+/// The path before the proxied one, and what the port shall see, both as they were encoded.
+fn split_target(uri: &Uri) -> Result<(String, Uri)> {
+    let path = uri.path();
+    let end = path.match_indices('/').nth(MOUNT_SEGMENTS).map_or(path.len(), |(at, _)| at);
+    let (mount, rest) = path.split_at(end);
+    let rest = if rest.is_empty() { "/" } else { rest };
+    let target = match uri.query() {
+        Some(query) => format!("{rest}?{query}"),
+        None => rest.to_owned(),
+    };
+    let target = target.parse().map_err(|_| Error::invalid("path: not a path that HTTP can carry"))?;
+    Ok((mount.to_owned(), target))
+}
+
+fn inward_headers(mut headers: HeaderMap, port: u16, mount: &str) -> HeaderMap {
+    let upgrade = headers.get(header::UPGRADE).cloned();
+    strip(&mut headers);
+    headers.remove("x-api-key");
+    if let Some(host) = headers.insert(header::HOST, host_of(port)) {
+        headers.insert("x-forwarded-host", host);
+    }
+    if let Ok(mount) = HeaderValue::from_str(mount) {
+        headers.insert("x-forwarded-prefix", mount);
+    }
+    if let Some(upgrade) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, upgrade);
+    }
+    headers
+}
+
+fn host_of(port: u16) -> HeaderValue {
+    HeaderValue::from_str(&format!("localhost:{port}"))
+        .unwrap_or_else(|_| HeaderValue::from_static("localhost"))
+}
+
+fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    named.iter().chain(&STAYS_HERE).for_each(|name| {
+        headers.remove(name);
+    });
+}
+
+/// A [`PortStream`] as a socket.
+struct PortIo {
+    input: PollSender<Bytes>,
+    output: tokio::sync::mpsc::Receiver<Result<Bytes>>,
+    pending: Bytes,
+}
+
+impl PortIo {
+    fn new(stream: PortStream) -> Self {
+        Self { input: PollSender::new(stream.input), output: stream.output, pending: Bytes::new() }
+    }
+}
+
+impl AsyncRead for PortIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.pending.is_empty() {
+            match ready!(self.output.poll_recv(cx)) {
+                Some(Ok(bytes)) => self.pending = bytes,
+                Some(Err(e)) => return Poll::Ready(Err(io::Error::other(e))),
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+        let count = self.pending.len().min(out.remaining());
+        out.put_slice(&self.pending[..count]);
+        self.pending.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for PortIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let broken = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        ready!(self.input.poll_reserve(cx)).map_err(broken)?;
+        self.input.send_item(Bytes::copy_from_slice(bytes)).map_err(broken)?;
+        Poll::Ready(Ok(bytes.len()))
+    }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.input.close();
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,10 @@
+//! rpc over real sockets, against a fake of everything behind it.
+
+mod exec;
+mod fake;
+mod faults;
+mod files;
+mod openapi;
+mod ports;
+mod sandboxes;
+mod wire;

@@ -1,0 +1,118 @@
+//! The volume: a btrfs where every sandbox's writable part is a subvolume with a quota.
+//!
+//! Where the data directory is on btrfs already, it is a directory there; else a sparse file, mounted by a loop
+//! device that goes away with the mount. A second start finds it mounted and uses it.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use linux::{btrfs, loopdev, mount};
+use rustix::mount::MountAttrFlags;
+
+/// The least size of a volume file: btrfs wants about 110 MiB.
+const BYTES_MIN: u64 = 1 << 30;
+
+pub(crate) struct Volume {
+    at: PathBuf,
+    /// Ours to unmount.
+    mounted: bool,
+}
+
+impl Volume {
+    pub(crate) fn ensure(data: &Path) -> io::Result<Self> {
+        let at = data.join("volume");
+        fs::create_dir_all(&at)?;
+        let ours_already = mount::mount_points()?.iter().any(|m| Path::new(m) == at);
+        let native = btrfs::is_btrfs(File::open(data)?.as_fd())?;
+        let volume = Self { mounted: !native, at };
+        if !native && !ours_already {
+            volume.mount_file(&data.join("volume.btrfs"))?;
+        }
+        fs::create_dir_all(volume.uppers())?;
+        match btrfs::enable_quota(File::open(&volume.at)?.as_fd()) {
+            // Already on.
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                tracing::warn!(error = %e, "btrfs quota not enabled now; a limit will tell");
+            }
+            _ => {}
+        }
+        Ok(volume)
+    }
+
+    fn mount_file(&self, path: &Path) -> io::Result<()> {
+        if !path.exists() {
+            make_file(path)?;
+        }
+        let file = File::options().read(true).write(true).open(path)?;
+        let (device, name) = loopdev::attach(file.as_fd())?;
+        let name = name.to_string_lossy().into_owned();
+        let context = mount::Context::open("btrfs")?;
+        for (key, value) in [("source", name.as_str()), ("discard", "async")] {
+            context.set(&mount::Opt::Text(key, value))?;
+        }
+        context.create()?;
+        let mounted = context.mount(MountAttrFlags::MOUNT_ATTR_NOATIME)?;
+        mount::attach(mounted.as_fd(), &self.at)?;
+        drop(device);
+        Ok(())
+    }
+
+    pub(crate) fn uppers(&self) -> PathBuf {
+        self.at.join("uppers")
+    }
+
+    /// A subvolume with `up` and `wk` in it, bounded to `bytes_max`. On an error nothing is left.
+    pub(crate) fn make_upper(&self, name: &str, bytes_max: u64) -> io::Result<()> {
+        let uppers = File::open(self.uppers())?;
+        btrfs::create_subvolume(uppers.as_fd(), name)?;
+        let fill = || {
+            let dir = self.uppers().join(name);
+            let subvolume = File::open(&dir)?;
+            let id = btrfs::subvolume_id(subvolume.as_fd())?;
+            btrfs::limit_subvolume(subvolume.as_fd(), id, bytes_max)?;
+            fs::create_dir(dir.join("up"))?;
+            fs::create_dir(dir.join("wk"))
+        };
+        fill().inspect_err(|_| {
+            let _ = self.remove_upper(name);
+        })
+    }
+
+    /// Idempotent.
+    pub(crate) fn remove_upper(&self, name: &str) -> io::Result<()> {
+        let uppers = File::open(self.uppers())?;
+        match btrfs::destroy_subvolume(uppers.as_fd(), name) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// The loop device goes with it.
+    pub(crate) fn unmount(&self) -> io::Result<()> {
+        if self.mounted { mount::detach(&self.at) } else { Ok(()) }
+    }
+}
+
+/// A sparse file as large as the file system that it is on, so that the node's disk is the bound.
+fn make_file(path: &Path) -> io::Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let stat = rustix::fs::statvfs(parent)?;
+    let bytes = (stat.f_blocks * stat.f_frsize).max(BYTES_MIN);
+    let partial = path.with_extension("partial");
+    File::create(&partial)?.set_len(bytes)?;
+    let made = Command::new("mkfs.btrfs")
+        .args(["--quiet", "--nodiscard", "--data", "single", "--metadata", "single", "--label", "dsec"])
+        .arg(&partial)
+        .output()
+        .map_err(|e| io::Error::new(e.kind(), format!("mkfs.btrfs (Debian package btrfs-progs): {e}")))?;
+    if !made.status.success() {
+        let _ = fs::remove_file(&partial);
+        return Err(io::Error::other(format!("mkfs.btrfs: {}", String::from_utf8_lossy(&made.stderr).trim())));
+    }
+    fs::rename(partial, path)
+}

@@ -1,0 +1,139 @@
+//! `cargo xtask ci`: everything that must hold before a change lands. What `.ci/run` calls, on a fresh machine or not.
+//!
+//! Steps run in order and the first failure ends the run. The last line but the total time is, alone on its line,
+//! `N passed, N failed, N skipped`: tests of every kind together; a step that fails without tests counts as one
+//! failed. A test that cannot run here prints `skipped: <what is missing>` on a line of its own and returns.
+
+mod count;
+
+use std::{path::PathBuf, time::Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{arch, debian, deny, image, leak, step, tidy};
+use count::Count;
+
+/// One step's tests; more means that something hangs.
+const TESTS_SECONDS_MAX: &str = "2400";
+
+/// What the later steps get from the earlier ones.
+#[derive(Default)]
+struct State {
+    count: Count,
+    aether: PathBuf,
+    rootfs: PathBuf,
+}
+
+type Step = (&'static str, fn(&mut State) -> Result<()>);
+
+const STEPS: &[Step] = &[
+    ("debian packages", |_| debian::ensure(debian::CI)),
+    ("fmt", |_| step::run(&mut step::cargo(["fmt", "--all", "--check"]))),
+    ("tidy", |_| tidy::run()),
+    ("arch", |_| arch::run()),
+    ("deny", |_| deny::run()),
+    ("build static aether", |state| step::build_aether().map(|path| state.aether = path)),
+    ("build", |_| step::run(&mut step::cargo(["build", "--workspace", "--profile", "fast"]))),
+    ("clippy", |_| {
+        let args = ["clippy", "--workspace", "--all-targets", "--profile", "fast", "--", "-D", "warnings"];
+        step::run(&mut step::cargo(args))
+    }),
+    ("docs", |_| {
+        let mut doc = step::cargo(["doc", "--workspace", "--no-deps", "--profile", "fast"]);
+        step::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+    }),
+    ("test image", |state| image::ensure(&image::TEST).map(|path| state.rootfs = path)),
+    ("tests", tests),
+    ("doc tests", doc_tests),
+];
+
+pub fn run() -> Result<()> {
+    let start = Instant::now();
+    let mut state = State::default();
+    let mut times = Vec::new();
+    let mut broken = None;
+    for (name, work) in STEPS {
+        let began = Instant::now();
+        let failed_before = state.count.failed;
+        let done = step::timed(name, || work(&mut state));
+        times.push((*name, began.elapsed().as_secs_f64()));
+        if let Err(error) = done {
+            if state.count.failed == failed_before {
+                state.count.failed += 1;
+            }
+            broken = Some((*name, error));
+            break;
+        }
+    }
+    println!();
+    for (name, seconds) in &times {
+        println!("{seconds:8.1} s  {name}");
+    }
+    println!("{:8.1} s  in all", start.elapsed().as_secs_f64());
+    for feature in &state.count.features {
+        println!("skipped here: {feature}");
+    }
+    if let Some((name, error)) = &broken {
+        println!("ci: step `{name}` failed: {error:#}");
+    }
+    println!("{}", state.count);
+    match broken {
+        Some((name, _)) => {
+            bail!("step `{name}` failed")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Unit and integration tests, by nextest where it is installed; then nothing may be left of them.
+fn tests(state: &mut State) -> Result<()> {
+    let before = leak::Snapshot::take();
+    let args: &[&str] = if step::in_path("cargo-nextest") {
+        &[
+            "nextest",
+            "run",
+            "--workspace",
+            "--cargo-profile",
+            "fast",
+            "--no-fail-fast",
+            "--success-output",
+            "immediate",
+        ]
+    } else {
+        println!("ci: no cargo-nextest here, so `cargo test` runs them");
+        // Bins too: without `--doc`, which is the next step.
+        &["test", "--workspace", "--profile", "fast", "--no-fail-fast", "--lib", "--bins", "--tests"]
+    };
+    run_tests(state, args, &["--show-output"])?;
+    leak::assert_none_since(&before).context("the tests have passed, but they are not clean")
+}
+
+fn doc_tests(state: &mut State) -> Result<()> {
+    run_tests(state, &["test", "--workspace", "--profile", "fast", "--doc", "--no-fail-fast"], &[])
+}
+
+fn run_tests(state: &mut State, args: &[&str], harness: &[&str]) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = step::command("timeout");
+    command.args(["--kill-after=10", TESTS_SECONDS_MAX]).arg(cargo).args(args);
+    if args[0] == "test" && !harness.is_empty() {
+        command.arg("--").args(harness);
+    }
+    command.env("DSEC_TEST_ROOTFS", &state.rootfs).env("DSEC_AETHER", &state.aether);
+    command.env("CARGO_TERM_COLOR", "never").env("RUST_BACKTRACE", "1");
+    let mut count = Count::default();
+    let status = step::tee(command, |line| count.read(line))?;
+    count.settle();
+    let (failed, nothing) = (count.failed, count.passed == 0 && count.failed == 0);
+    state.count.add(&count);
+    if status.code() == Some(124) || status.code() == Some(137) {
+        bail!("the tests ran for over {TESTS_SECONDS_MAX} s and were ended");
+    }
+    if !status.success() {
+        bail!("{failed} tests failed ({status})");
+    }
+    if nothing && !harness.is_empty() {
+        bail!("no test ran: the output of the test runner was not understood");
+    }
+    Ok(())
+}

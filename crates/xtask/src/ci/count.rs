@@ -1,0 +1,110 @@
+//! Counts tests from what a test runner prints: cargo test's and nextest's summaries, and `skipped: <feature>` lines.
+
+use std::{collections::BTreeSet, fmt};
+
+/// How many tests did what.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub passed: u64,
+    pub failed: u64,
+    pub skipped: u64,
+    /// What was missing where tests skipped themselves.
+    pub features: BTreeSet<String>,
+    /// Tests that skipped themselves: the runner counts them as passed.
+    said_skipped: u64,
+}
+
+impl Count {
+    /// Takes one line of a runner's output.
+    pub fn read(&mut self, line: &str) {
+        let line = line.trim();
+        if let Some(feature) = line.strip_prefix("skipped: ") {
+            self.features.insert(feature.trim().to_owned());
+            self.said_skipped += 1;
+        } else if let Some(rest) = line.strip_prefix("test result: ") {
+            self.read_parts(rest.split_once(". ").map_or("", |(_, parts)| parts), ';');
+        } else if line.starts_with("Summary [") {
+            self.read_parts(line.split_once("run: ").map_or("", |(_, parts)| parts), ',');
+        }
+    }
+
+    /// `3 passed (1 slow), 2 failed`, however separated.
+    fn read_parts(&mut self, parts: &str, separator: char) {
+        for part in parts.split(separator) {
+            let mut words = part.split_whitespace();
+            let Some(number) = words.next().and_then(|n| n.parse::<u64>().ok()) else { continue };
+            match words.next() {
+                Some("passed") => self.passed += number,
+                // "timed out", "exec failed"
+                Some("failed" | "timed" | "exec") => self.failed += number,
+                Some("skipped" | "ignored") => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+
+    /// Moves the tests that skipped themselves from passed to skipped.
+    pub fn settle(&mut self) {
+        let moved = self.said_skipped.min(self.passed);
+        self.passed -= moved;
+        self.skipped += moved;
+        self.said_skipped = 0;
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.features.extend(other.features.iter().cloned());
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(text: &str) -> Count {
+        let mut count = Count::default();
+        text.lines().for_each(|line| count.read(line));
+        count.settle();
+        count
+    }
+
+    #[test]
+    fn cargo_test_prints_one_summary_for_each_binary() {
+        let text = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+                    test result: FAILED. 2 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s\n";
+        assert_eq!(count(text).to_string(), "5 passed, 4 failed, 1 skipped");
+    }
+
+    #[test]
+    fn nextest_prints_one_summary() {
+        assert_eq!(
+            count("     Summary [   1.234s] 12 tests run: 9 passed (1 slow, 1 leaky), 1 failed, 1 timed out, 1 exec failed, 2 skipped").to_string(),
+            "9 passed, 3 failed, 2 skipped"
+        );
+        assert_eq!(
+            count("     Summary [   0.1s] 1 test run: 1 passed, 0 skipped").to_string(),
+            "1 passed, 0 failed, 0 skipped"
+        );
+        assert_eq!(
+            count("Summary [ 0.2s] 3/12 tests run: 2 passed, 1 failed, 0 skipped").to_string(),
+            "2 passed, 1 failed, 0 skipped"
+        );
+    }
+
+    #[test]
+    fn a_test_that_skips_itself_is_no_passed_test() {
+        let counted = count(
+            "    skipped: AppArmor\nskipped: AppArmor\ntest result: ok. 3 passed; 0 failed; 0 ignored; 0 measured\n",
+        );
+        assert_eq!(counted.to_string(), "1 passed, 0 failed, 2 skipped");
+        assert_eq!(counted.features.into_iter().collect::<Vec<_>>(), ["AppArmor"]);
+    }
+}

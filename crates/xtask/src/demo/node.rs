@@ -1,0 +1,67 @@
+//! A node of the demo's own: `dsec up --detach` on a scratch directory and a free port, and its command line.
+//!
+//! The caller's own context file and data are not touched: DSEC_CONTEXT and DSEC_DATA point into the scratch directory.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::Result;
+
+use crate::step;
+
+pub struct Node {
+    dsec: PathBuf,
+    aether: PathBuf,
+    pub scratch: PathBuf,
+    up: bool,
+}
+
+impl Node {
+    pub fn new(dsec: &Path, aether: &Path, scratch: &Path) -> Self {
+        Self { dsec: dsec.to_owned(), aether: aether.to_owned(), scratch: scratch.to_owned(), up: false }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.scratch.join("data")
+    }
+
+    /// `dsec <args>`, talking to this node.
+    pub fn cli<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(&self.dsec);
+        command
+            .args(args)
+            .env("DSEC_CONTEXT", self.scratch.join("context.toml"))
+            .env("DSEC_DATA", self.data());
+        command.env("DSEC_AETHER", &self.aether).env_remove("DSEC_URL").env_remove("DSEC_API_KEY");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub fn up(&mut self) -> Result<()> {
+        // Set before: a start that fails half way may leave what only `down` removes.
+        self.up = true;
+        step::run(&mut self.cli(["up", "--detach", "--listen", "127.0.0.1:0"]))
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    pub fn down(&mut self) -> Result<()> {
+        self.up = false;
+        step::run(&mut self.cli(["down"]))
+    }
+
+    /// The last lines of the server's log, for whoever has to find out why.
+    pub fn print_log(&self) {
+        let log = fs::read(self.data().join("dsec.log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(30)..];
+        eprintln!("--- the end of the server's log\n{}\n---", tail.join("\n"));
+    }
+}
