@@ -122,7 +122,8 @@ impl Load {
 pub fn plan_admission(capacity: &Capacity, load: &Load, spec: &SandboxSpec) -> Result<Load> {
     let ask = Load::of(spec);
     let all = capacity.sold();
-    for (((what, asked), (_, used)), (_, sold)) in ask.parts().into_iter().zip(load.parts()).zip(all.parts()) {
+    for (((what, asked), (_, used)), (_, sold)) in ask.parts().into_iter().zip(load.parts()).zip(all.parts())
+    {
         let free = sold.saturating_sub(used);
         if asked > free {
             let message = format!("this node is short of {what}: {asked} asked, {free} of {sold} free");
@@ -210,7 +211,9 @@ mod tests {
             assert!(e.retry_after_ms.is_some());
         }
         let full = Load { sandboxes: 3, ..Load::default() };
-        assert!(plan_admission(&capacity(), &full, &spec(1, 1, 1)).unwrap_err().message.contains("sandboxes"));
+        assert!(
+            plan_admission(&capacity(), &full, &spec(1, 1, 1)).unwrap_err().message.contains("sandboxes")
+        );
         plan_admission(&capacity(), &Load::default(), &spec(2 << 30, 2000, 100)).unwrap();
     }
 

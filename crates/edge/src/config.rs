@@ -48,7 +48,10 @@ impl EdgeConfig {
         ];
         for (field, value) in counts {
             if !(1..=limit::CREATE_COUNT_MAX as usize).contains(&value) {
-                return Err(Error::invalid(format!("{field}: {value} is outside 1..={}", limit::CREATE_COUNT_MAX)));
+                return Err(Error::invalid(format!(
+                    "{field}: {value} is outside 1..={}",
+                    limit::CREATE_COUNT_MAX
+                )));
             }
         }
         if self.ledger_dir == self.spool_dir {

@@ -125,12 +125,8 @@ impl Batch {
         let (sandbox, ends) = Sandbox::new(&entry, &parts.config.spool_dir);
         parts.registry.enter(&sandbox)?;
         let used = parts.uses.hold(&self.composition.images, &self.composition.digests(), User::Sandbox);
-        let actor = Actor::new(
-            (sandbox.clone(), ends),
-            (entry, None),
-            (runtime, parts.clone()),
-            (reservation, used),
-        );
+        let actor =
+            Actor::new((sandbox.clone(), ends), (entry, None), (runtime, parts.clone()), (reservation, used));
         let plan = Box::new(plan::plan_sandbox(&id, spec, &self.composition));
         let (done, ready) = oneshot::channel();
         actor.start(Begin::Create { plan, place, ready: done });
@@ -139,7 +135,8 @@ impl Batch {
 
     /// What an earlier request with this key has made.
     fn again(&self, id: &SandboxId) -> Result<SandboxInfo> {
-        let gone = || Error::new(Code::SandboxGone, format!("{id} was made under this key and has ended since"));
+        let gone =
+            || Error::new(Code::SandboxGone, format!("{id} was made under this key and has ended since"));
         self.parts.registry.get(id).map(|sandbox| sandbox.info()).map_err(|_| gone())
     }
 

@@ -29,7 +29,8 @@ impl Gate {
     /// Errors: `no_capacity`.
     pub(crate) fn enter(&self) -> Result<Place> {
         let place = self.places.clone().try_acquire_owned().map_err(|_| {
-            Error::new(Code::NoCapacity, "this node has too many creates waiting").retry_after_ms(RETRY_AFTER_MS)
+            Error::new(Code::NoCapacity, "this node has too many creates waiting")
+                .retry_after_ms(RETRY_AFTER_MS)
         })?;
         Ok(Place { _place: place, turns: self.turns.clone() })
     }

@@ -188,7 +188,8 @@ mod tests {
         fs::write(dir.path().join("x.json"), b"{\"version\":1").unwrap();
         fs::write(dir.path().join("y.json"), serde_json::to_vec(&good).unwrap()).unwrap();
         fs::write(dir.path().join("half.tmp"), b"{").unwrap();
-        fs::write(ledger.path(&other.id), serde_json::to_vec(&Entry { version: 99, ..other }).unwrap()).unwrap();
+        fs::write(ledger.path(&other.id), serde_json::to_vec(&Entry { version: 99, ..other }).unwrap())
+            .unwrap();
         assert_eq!(ledger.load().unwrap(), std::slice::from_ref(&good));
         assert_eq!(fs::read_dir(dir.path().join("corrupt")).unwrap().count(), 3);
         assert!(!dir.path().join("half.tmp").exists());

@@ -2,12 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{
-    Error, Result, SandboxId,
-    image::LayerKind,
-    limit,
-    spec::SandboxSpec,
-};
+use api::{Error, Result, SandboxId, image::LayerKind, limit, spec::SandboxSpec};
 use runtime::{LayerFiles, Plan};
 
 use crate::layers::{Layers, Resolved};
@@ -117,7 +112,10 @@ mod tests {
         assert_eq!(digests, ["b0", "b1", "w0", "w0"]);
         assert_eq!(composition.images, ["d-b", "d-w"]);
         assert_eq!((plan.env["A"].as_str(), plan.env["B"].as_str()), ("spec", "image"));
-        assert_eq!((plan.user, plan.workdir.as_deref(), plan.hostname), (None, Some("/image"), id.to_string()));
+        assert_eq!(
+            (plan.user, plan.workdir.as_deref(), plan.hostname),
+            (None, Some("/image"), id.to_string())
+        );
     }
 
     #[test]

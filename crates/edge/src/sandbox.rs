@@ -9,11 +9,7 @@ mod exec;
 mod machine;
 mod stop;
 
-use std::{
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use api::{
     Code, Error, Result, SandboxId,
@@ -52,7 +48,10 @@ pub(crate) struct Status {
 pub(crate) enum Command {
     /// Answered when nothing is left.
     Stop(oneshot::Sender<Result<()>>),
-    SetTtl { ttl_ms: u64, done: oneshot::Sender<Result<()>> },
+    SetTtl {
+        ttl_ms: u64,
+        done: oneshot::Sender<Result<()>>,
+    },
     /// The edge goes: leave the sandbox as it is. Answered, by being dropped, when the actor has ended.
     Leave(oneshot::Sender<()>),
 }
@@ -151,7 +150,9 @@ impl Sandbox {
         for _ in 0..RECOVER_TRIES_MAX {
             match self.execs.recover(&handle.chronus).await {
                 Ok(()) => return,
-                Err(error) => tracing::warn!(sandbox = %self.id, %error, "recover: its agent does not list execs"),
+                Err(error) => {
+                    tracing::warn!(sandbox = %self.id, %error, "recover: its agent does not list execs")
+                }
             }
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
             delay_ms *= 2;

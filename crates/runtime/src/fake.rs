@@ -256,7 +256,8 @@ mod tests {
     async fn commands_run() {
         let runtime = FakeRuntime::new();
         let handle = runtime.create(&plan(), &|_| {}).await.unwrap();
-        let (out, err, exit) = run(&handle, ExecRequest::shell("echo a b; err oops; env A; pwd; exit 3")).await;
+        let (out, err, exit) =
+            run(&handle, ExecRequest::shell("echo a b; err oops; env A; pwd; exit 3")).await;
         assert_eq!((out.as_str(), err.as_str(), exit.code), ("a b\nb\n/w\n", "oops\n", 3));
         let (out, _, _) = run(&handle, ExecRequest::argv(["echo", "a  b"])).await;
         assert_eq!(out, "a  b\n");

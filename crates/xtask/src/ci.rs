@@ -85,26 +85,12 @@ pub fn run() -> Result<()> {
     }
 }
 
-/// Unit and integration tests, by nextest where it is installed; then nothing may be left of them.
+/// Unit and integration tests; then nothing may be left of them.
 fn tests(state: &mut State) -> Result<()> {
     let before = leak::Snapshot::take();
-    let args: &[&str] = if step::in_path("cargo-nextest") {
-        &[
-            "nextest",
-            "run",
-            "--workspace",
-            "--cargo-profile",
-            "fast",
-            "--no-fail-fast",
-            "--success-output",
-            "immediate",
-        ]
-    } else {
-        println!("ci: no cargo-nextest here, so `cargo test` runs them");
-        // Bins too: without `--doc`, which is the next step.
-        &["test", "--workspace", "--profile", "fast", "--no-fail-fast", "--lib", "--bins", "--tests"]
-    };
-    run_tests(state, args, &["--show-output"])?;
+    // Not nextest: it runs each test in a process of its own, and the host tests share one node.
+    let args = ["test", "--workspace", "--profile", "fast", "--no-fail-fast", "--lib", "--bins", "--tests"];
+    run_tests(state, &args, &["--show-output"])?;
     leak::assert_none_since(&before).context("the tests have passed, but they are not clean")
 }
 
@@ -120,6 +106,7 @@ fn run_tests(state: &mut State, args: &[&str], harness: &[&str]) -> Result<()> {
         command.arg("--").args(harness);
     }
     command.env("DSEC_TEST_ROOTFS", &state.rootfs).env("DSEC_AETHER", &state.aether);
+    command.env("DSEC_BINARY", step::built_dsec()?);
     command.env("CARGO_TERM_COLOR", "never").env("RUST_BACKTRACE", "1");
     let mut count = Count::default();
     let status = step::tee(command, |line| count.read(line))?;

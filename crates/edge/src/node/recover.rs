@@ -107,7 +107,10 @@ async fn recover_one(parts: &Arc<Parts>, mut entry: Entry) {
         }
     };
     let record = Some(entry.record.clone());
-    let share = (parts.admission.reserve_adopted(&entry.spec), parts.uses.hold(&entry.images, &entry.layers, User::Sandbox));
+    let share = (
+        parts.admission.reserve_adopted(&entry.spec),
+        parts.uses.hold(&entry.images, &entry.layers, User::Sandbox),
+    );
     let actor = Actor::new((sandbox, ends), (entry, record), (runtime, parts.clone()), share);
     actor.start(begin);
 }

@@ -25,7 +25,11 @@ use crate::{admission::Reservation, clock::now_ms, gate::Place, ledger::Entry, n
 
 /// Where an actor starts.
 pub(crate) enum Begin {
-    Create { plan: Box<Plan>, place: Place, ready: oneshot::Sender<Result<()>> },
+    Create {
+        plan: Box<Plan>,
+        place: Place,
+        ready: oneshot::Sender<Result<()>>,
+    },
     /// It lives already.
     Adopt(Handle),
     /// It may live, but cannot be reached.

@@ -5,7 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{Code, Error, Result, limit, state::{Event, State}};
+use api::{
+    Code, Error, Result, limit,
+    state::{Event, State},
+};
 use runtime::{Handle, Plan, Record};
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},

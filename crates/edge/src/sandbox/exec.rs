@@ -198,7 +198,11 @@ impl Execs {
 
     /// Starts a command, or attaches to the run of its key. A caller who leaves in the middle changes nothing.
     /// Errors: `invalid_argument`, `conflict`, `no_capacity`, `deadline_exceeded`, and aether's own.
-    pub(crate) async fn exec(self: &Arc<Self>, request: ExecRequest, chronus: Arc<dyn Chronus>) -> Result<ExecStream> {
+    pub(crate) async fn exec(
+        self: &Arc<Self>,
+        request: ExecRequest,
+        chronus: Arc<dyn Chronus>,
+    ) -> Result<ExecStream> {
         request.validate()?;
         let key = RunKey::of(&request);
         loop {
@@ -263,7 +267,10 @@ impl Execs {
             Some(run) => (run, None),
             None => {
                 let log = Log::new(self.shape, self.log_paths(&stream.exec_id));
-                (self.new_run(stream.exec_id.clone(), command, now_ms(), pty, start.key.clone(), log), Some(stream))
+                (
+                    self.new_run(stream.exec_id.clone(), command, now_ms(), pty, start.key.clone(), log),
+                    Some(stream),
+                )
             }
         };
         // Before the pump, so that it waits for this client from the first byte on.
@@ -291,7 +298,17 @@ impl Execs {
     ) -> Arc<Run> {
         let input = watch::Sender::new(if log.exit().is_some() { Input::Ended } else { Input::Lost });
         let paths = record::paths(&self.dir, &id);
-        Arc::new(Run { id, command, started_ms, pty, key, log: Arc::new(log), input, paths, shape: self.shape })
+        Arc::new(Run {
+            id,
+            command,
+            started_ms,
+            pty,
+            key,
+            log: Arc::new(log),
+            input,
+            paths,
+            shape: self.shape,
+        })
     }
 
     fn register(&self, run: &Arc<Run>, key: Option<RunKey>) {
@@ -338,7 +355,12 @@ impl Execs {
     }
 
     /// Errors: `not_found`, `conflict` where it has ended.
-    pub(crate) async fn signal(&self, id: &ExecId, request: SignalRequest, chronus: &dyn Chronus) -> Result<()> {
+    pub(crate) async fn signal(
+        &self,
+        id: &ExecId,
+        request: SignalRequest,
+        chronus: &dyn Chronus,
+    ) -> Result<()> {
         request.validate()?;
         if self.find(id)?.log.exit().is_some() {
             return Err(Error::new(Code::Conflict, format!("exec {id} has ended")));

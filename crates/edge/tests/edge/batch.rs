@@ -47,7 +47,8 @@ async fn items_beyond_the_capacity_fail_alone() {
     world.config.capacity.sandboxes_max = 3;
     let node = world.start().await;
     let events = events(&node, batch(5)).await.unwrap();
-    let short = |e: &&CreateEvent| matches!(e, CreateEvent::Failed { error, .. } if error.code == Code::NoCapacity);
+    let short =
+        |e: &&CreateEvent| matches!(e, CreateEvent::Failed { error, .. } if error.code == Code::NoCapacity);
     assert_eq!(events.iter().filter(short).count(), 2);
     assert_eq!(world.runtime.alive().len(), 3);
 }

@@ -43,7 +43,8 @@ async fn commands_run_and_are_remembered() {
     let chronus = inside(&node, &id).await;
     let [info] = &chronus.exec_list().await.unwrap()[..] else { panic!() };
     assert_eq!((info.stdout_bytes, info.stderr_bytes, info.exit), (8, 2, heard.exit));
-    let again = listen(chronus.exec_attach(info.exec_id.clone(), AttachQuery::default()).await.unwrap()).await;
+    let again =
+        listen(chronus.exec_attach(info.exec_id.clone(), AttachQuery::default()).await.unwrap()).await;
     assert_eq!((again.text(), again.exit), ("a\nimage\n", heard.exit));
     let signal = SignalRequest { signal: 9, tree: false };
     assert_eq!(chronus.exec_signal(info.exec_id.clone(), signal).await.unwrap_err().code, Code::Conflict);
@@ -87,7 +88,8 @@ async fn much_input_and_much_output_do_not_wait_for_each_other() {
     let node = world.start().await;
     let id = create(&node, spec()).await.unwrap().id;
     let total: u64 = 16 << 20;
-    let stream = start_exec(&node, &id, ExecRequest { stdin: Stdin::Stream, ..ExecRequest::shell("cat") }).await;
+    let stream =
+        start_exec(&node, &id, ExecRequest { stdin: Stdin::Stream, ..ExecRequest::shell("cat") }).await;
     let stream = stream.unwrap();
     let input = stream.input.clone();
     let feed = tokio::spawn(async move {
@@ -166,7 +168,10 @@ async fn without_a_client_the_middle_is_dropped_and_told() {
         .unwrap()
         .map(|f| f.unwrap().metadata().unwrap().len())
         .sum();
-    assert!(spooled < limit::SPOOL_HEAD_BYTES + limit::SPOOL_TAIL_BYTES + (1 << 20), "{spooled} bytes on disk");
+    assert!(
+        spooled < limit::SPOOL_HEAD_BYTES + limit::SPOOL_TAIL_BYTES + (1 << 20),
+        "{spooled} bytes on disk"
+    );
 }
 
 #[tokio::test]
@@ -268,7 +273,8 @@ async fn a_caller_who_leaves_during_the_start_leaves_a_run_behind() {
     let node = world.start().await;
     let id = create(&node, spec()).await.unwrap().id;
     world.runtime.set_latency_ms(Step::Exec, 30);
-    let impatient = tokio::time::timeout(Duration::from_millis(5), start_exec(&node, &id, keyed("k", "echo a")));
+    let impatient =
+        tokio::time::timeout(Duration::from_millis(5), start_exec(&node, &id, keyed("k", "echo a")));
     assert!(impatient.await.is_err());
     assert_eq!(run(&node, &id, keyed("k", "echo a")).await.text(), "a\n");
     assert_eq!(world.runtime.calls(Step::Exec), 1);
@@ -281,7 +287,8 @@ async fn ended_execs_are_forgotten_oldest_first() {
     let id = create(&node, spec()).await.unwrap().id;
     let mut execs = Vec::new();
     for n in 0..limit::EXECS_REMEMBERED_MAX + 6 {
-        let request = if n == 0 { keyed("k", "echo 0") } else { ExecRequest::shell(format!("flood {}", n * 3000)) };
+        let request =
+            if n == 0 { keyed("k", "echo 0") } else { ExecRequest::shell(format!("flood {}", n * 3000)) };
         let stream = start_exec(&node, &id, request).await.unwrap();
         execs.push(stream.exec_id.clone());
         listen(stream).await;
@@ -294,7 +301,8 @@ async fn ended_execs_are_forgotten_oldest_first() {
     assert_eq!(chronus.exec_inspect(execs[0].clone()).await.unwrap_err().code, Code::NotFound);
     chronus.exec_inspect(execs[6].clone()).await.unwrap();
     let dir = world.config.spool_dir.join(id.as_str());
-    until("their files are gone", async || !files(&dir).iter().any(|f| f.starts_with(execs[5].as_str()))).await;
+    until("their files are gone", async || !files(&dir).iter().any(|f| f.starts_with(execs[5].as_str())))
+        .await;
     let records = files(&dir).iter().filter(|f| f.ends_with(".json")).count();
     assert_eq!(records, limit::EXECS_REMEMBERED_MAX);
     // Each of the big ones can be read back, from its file.
@@ -317,7 +325,8 @@ async fn live_execs_are_bounded() {
     let error = start_exec(&node, &id, ExecRequest::shell("true")).await.err().unwrap();
     assert_eq!((error.code, error.retry_after_ms.is_some()), (Code::NoCapacity, true));
     let stops = node.stop(&id);
-    let (stopped, heard) = tokio::join!(stops, futures_util::future::join_all(streams.into_iter().map(listen)));
+    let (stopped, heard) =
+        tokio::join!(stops, futures_util::future::join_all(streams.into_iter().map(listen)));
     stopped.unwrap();
     assert!(heard.iter().all(|h| h.exit.is_some_and(|e| e.reason == ExitReason::SandboxGone)));
     world.assert_empty(&node);

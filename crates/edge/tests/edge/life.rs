@@ -213,7 +213,10 @@ async fn the_ttl_ends_a_sandbox_and_can_be_moved() {
     let busy = start_exec(&node, &short.id, ExecRequest::shell("sleep 1000")).await.unwrap();
     let info = node.set_ttl(&moved.id, TtlRequest { ttl_ms: 60_000 }).await.unwrap();
     assert!(info.expires_ms >= moved.expires_ms + 40_000);
-    assert_eq!(node.set_ttl(&moved.id, TtlRequest { ttl_ms: 0 }).await.unwrap_err().code, Code::InvalidArgument);
+    assert_eq!(
+        node.set_ttl(&moved.id, TtlRequest { ttl_ms: 0 }).await.unwrap_err().code,
+        Code::InvalidArgument
+    );
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(node.inspect(&short.id).await.unwrap().state, State::Running);
     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -46,7 +46,8 @@ async fn one_key_a_hundred_times_at_once_makes_one_sandbox() {
         let node = node.clone();
         tokio::spawn(async move { one(events(&node, keyed("k", 1, named("n"))).await.unwrap()).unwrap().id })
     });
-    let mut ids: Vec<_> = futures_util::future::join_all(creates).await.into_iter().map(Result::unwrap).collect();
+    let mut ids: Vec<_> =
+        futures_util::future::join_all(creates).await.into_iter().map(Result::unwrap).collect();
     ids.dedup();
     assert_eq!(world.runtime.alive(), ids);
 }
@@ -71,7 +72,10 @@ async fn a_key_whose_create_failed_is_free() {
     let node = world.start().await;
     world.runtime.fail_next(Step::BeforeNote, 1, Error::internal("x"));
     assert!(one(events(&node, keyed("k", 1, spec())).await.unwrap()).is_err());
-    assert_eq!(events(&node, keyed("k", 1, SandboxSpec::new("nosuch"))).await.unwrap_err().code, Code::NotFound);
+    assert_eq!(
+        events(&node, keyed("k", 1, SandboxSpec::new("nosuch"))).await.unwrap_err().code,
+        Code::NotFound
+    );
     one(events(&node, keyed("k", 1, named("other"))).await.unwrap()).unwrap();
 }
 

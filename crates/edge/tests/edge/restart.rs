@@ -23,7 +23,8 @@ struct Process {
 
 impl Process {
     async fn start(world: &Arc<World>) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let world = world.clone();
         let node = runtime.spawn(async move { world.start().await }).await.unwrap();
         Self { runtime: Some(runtime), node }
@@ -147,10 +148,8 @@ async fn ended_execs_and_their_keys_survive() {
         })
         .await;
     let dir = world.config.spool_dir.join(id.as_str());
-    until("both are recorded", async || {
-        files(&dir).iter().filter(|f| f.ends_with(".json")).count() == 2
-    })
-    .await;
+    until("both are recorded", async || files(&dir).iter().filter(|f| f.ends_with(".json")).count() == 2)
+        .await;
     let before = inside(&first.node, &id).await.exec_list().await.unwrap();
     first.kill().await;
     std::fs::write(dir.join("ex-junk.json"), b"{").unwrap();
@@ -209,7 +208,8 @@ async fn what_died_expired_or_is_of_another_boot_is_cleaned_up() {
     world.runtime.end(&dead, "killed meanwhile");
     edit_entry(&world, &expired, |entry| entry["expires_ms"] = 1.into());
     edit_entry(&world, &old, |entry| entry["boot_id"] = "another".into());
-    std::fs::create_dir(world.config.spool_dir.join(SandboxId::new(&"e1".parse().unwrap()).as_str())).unwrap();
+    std::fs::create_dir(world.config.spool_dir.join(SandboxId::new(&"e1".parse().unwrap()).as_str()))
+        .unwrap();
     std::fs::create_dir(world.config.spool_dir.join(lives.as_str())).unwrap();
     let node = world.start().await;
     until("three are gone", async || node.list(Default::default()).await.unwrap().len() == 1).await;
@@ -244,7 +244,9 @@ async fn a_create_key_survives_with_its_sandboxes() {
     let node = world.start().await;
     let mut after = events(&node, request.clone()).await.unwrap();
     let index = |event: &api::spec::CreateEvent| match event {
-        api::spec::CreateEvent::Created { index, .. } | api::spec::CreateEvent::Failed { index, .. } => *index,
+        api::spec::CreateEvent::Created { index, .. } | api::spec::CreateEvent::Failed { index, .. } => {
+            *index
+        }
     };
     before.sort_by_key(index);
     after.sort_by_key(index);

@@ -62,7 +62,10 @@ impl Layers for FakeLayers {
             kind: query.kind,
             digest: format!("blake3:{}", query.name),
             layers: vec![format!("blake3:layer-{}", query.name)],
-            config: ImageConfig { env: [("FROM".to_owned(), "image".to_owned())].into(), ..ImageConfig::default() },
+            config: ImageConfig {
+                env: [("FROM".to_owned(), "image".to_owned())].into(),
+                ..ImageConfig::default()
+            },
             files: 1,
             size_bytes: bytes.len() as u64,
             created_ms: 0,

@@ -30,32 +30,32 @@ impl ChronusClient {
             }
             write.shutdown().await
         };
-        let outward = {
-            let to_caller = to_caller.clone();
-            async move {
-                let mut buffer = BytesMut::new();
-                loop {
-                    buffer.reserve(READ_BYTES);
-                    if read.read_buf(&mut buffer).await? == 0 {
-                        return Ok(());
-                    }
-                    if to_caller.send(Ok(buffer.split().freeze())).await.is_err() {
-                        return Ok(());
+        // Owns the caller's end, so that the port's end-of-file is the caller's too, whatever the other way does.
+        let outward = async move {
+            let mut buffer = BytesMut::new();
+            loop {
+                buffer.reserve(READ_BYTES);
+                let read = tokio::select! {
+                    read = read.read_buf(&mut buffer) => read,
+                    // The caller dropped it: that closes both ways.
+                    () = to_caller.closed() => return Err(std::io::ErrorKind::BrokenPipe.into()),
+                };
+                match read {
+                    Ok(0) => return Ok(()),
+                    Ok(_) if to_caller.send(Ok(buffer.split().freeze())).await.is_ok() => {}
+                    Ok(_) => return Err(std::io::ErrorKind::BrokenPipe.into()),
+                    Err(e) => {
+                        let error: Error = origin.lost(&e);
+                        // The caller may be gone.
+                        let _ = to_caller.send(Err(error)).await;
+                        return Err(e);
                     }
                 }
             }
         };
         tokio::spawn(async move {
-            let both = async { tokio::try_join!(inward, outward) };
-            let ended: std::result::Result<_, std::io::Error> = tokio::select! {
-                ended = both => ended.map(|_| ()),
-                () = to_caller.closed() => Ok(()),
-            };
-            if let Err(e) = ended {
-                let error: Error = origin.lost(&e);
-                // The caller may be gone.
-                let _ = to_caller.send(Err(error)).await;
-            }
+            let ended: std::io::Result<((), ())> = tokio::try_join!(inward, outward);
+            drop(ended);
         });
         Ok(PortStream { input, output })
     }

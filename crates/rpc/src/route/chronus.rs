@@ -36,6 +36,7 @@ const WRITE: &[Code] = &[
 pub(crate) fn routes() -> Vec<Route<To>> {
     let mut all = exec_routes();
     all.extend(file_routes());
+    all.extend(tar_routes());
     all.extend(port_routes());
     all
 }
@@ -156,6 +157,11 @@ fn file_routes() -> Vec<Route<To>> {
         .query::<WatchQuery>()
         .lines::<WatchEvent>()
         .errors(FILE),
+    ]
+}
+
+fn tar_routes() -> Vec<Route<To>> {
+    vec![
         Route::new(On::Get, "/tar", verb!("tar_get"), "A tree as a tar stream.", |to, call| {
             Box::pin(tar::get(to, call))
         })

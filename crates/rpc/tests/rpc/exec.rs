@@ -236,33 +236,3 @@ async fn another_upgrade_is_refused() {
         raw(node.address, &request("POST", &path, "upgrade: websocket\r\n", br#"{"command":"x"}"#)).await;
     assert_eq!((answer.status, answer.error().code), (400, Code::InvalidArgument));
 }
-
-/// Not a test but a gauge: `cargo test --profile fast -p rpc -- --ignored --nocapture gauge`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures, asserts nothing of time"]
-async fn gauge_throughput_and_latency() {
-    let agent = agent();
-    let total: u64 = 1 << 30;
-    let start = std::time::Instant::now();
-    let result =
-        collect(agent.client.exec(ExecRequest::argv(["flood", &total.to_string()])).await.unwrap(), 0).await;
-    assert_eq!(result.unwrap().stdout.bytes_total, total);
-    println!("one hop, UNIX: {:.0} MB/s", total as f64 / 1e6 / start.elapsed().as_secs_f64());
-    let node = node().await;
-    let client = node.client.sandbox(&node.id);
-    let start = std::time::Instant::now();
-    let result =
-        collect(client.exec(ExecRequest::argv(["flood", &total.to_string()])).await.unwrap(), 0).await;
-    assert_eq!(result.unwrap().stdout.bytes_total, total);
-    println!("one hop, TCP: {:.0} MB/s", total as f64 / 1e6 / start.elapsed().as_secs_f64());
-    for (name, client) in [("UNIX", &agent.client), ("TCP", &client)] {
-        let mut times = Vec::new();
-        for _ in 0..2000 {
-            let start = std::time::Instant::now();
-            text(client, ExecRequest::argv(["true"])).await;
-            times.push(start.elapsed());
-        }
-        times.sort_unstable();
-        println!("exec, {name}: p50 {:?}, p99 {:?}", times[1000], times[1980]);
-    }
-}

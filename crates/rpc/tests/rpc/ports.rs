@@ -59,6 +59,24 @@ async fn dropping_the_output_closes_the_connection() {
     drop(stream.input);
 }
 
+#[tokio::test]
+async fn the_ports_end_of_file_comes_while_the_callers_side_is_open() {
+    let (node, agent) = (node().await, agent());
+    for client in [node.client.sandbox(&node.id), agent.client.clone()] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut stream = client.port_dial(listener.local_addr().unwrap().port()).await.unwrap();
+        let (mut inside, _) = listener.accept().await.unwrap();
+        inside.write_all(b"bye").await.unwrap();
+        drop(inside);
+        let mut back = Vec::new();
+        while let Some(bytes) = stream.output.recv().await {
+            back.extend_from_slice(&bytes.unwrap());
+        }
+        assert_eq!(back, b"bye");
+        drop(stream.input);
+    }
+}
+
 /// An HTTP server that says what it was asked; on `/ws` it switches and echoes.
 async fn http_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -11,8 +11,8 @@ use api::{
     arrow::{BoxStream, ByteStream, Chronus, ExecStream, FileBody, PortStream},
     exec::{AttachQuery, ExecInfo, ExecRequest, SignalRequest},
     file::{
-        FileInfo, FileListQuery, MkdirRequest, MoveRequest, ReadQuery, RemoveQuery, StatQuery, TarQuery, TarReport,
-        WatchEvent, WatchQuery, WriteQuery,
+        FileInfo, FileListQuery, MkdirRequest, MoveRequest, ReadQuery, RemoveQuery, StatQuery, TarQuery,
+        TarReport, WatchEvent, WatchQuery, WriteQuery,
     },
     limit,
 };

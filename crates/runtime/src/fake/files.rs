@@ -57,7 +57,10 @@ impl Files {
         if path == "/" {
             return Ok(Entry { data: None, mode: 0o755, modified_ms: 0 });
         }
-        self.entries.get(path).cloned().ok_or_else(|| error(Code::NotFound, path, "no such file or directory"))
+        self.entries
+            .get(path)
+            .cloned()
+            .ok_or_else(|| error(Code::NotFound, path, "no such file or directory"))
     }
 
     fn info_of(path: &str, entry: &Entry) -> FileInfo {
@@ -91,7 +94,13 @@ impl Files {
         Ok((Self::info_of(path, &entry), data.slice(from..from + count)))
     }
 
-    pub(super) fn write(&mut self, path: &str, data: Bytes, mode: Option<u32>, append: bool) -> Result<FileInfo> {
+    pub(super) fn write(
+        &mut self,
+        path: &str,
+        data: Bytes,
+        mode: Option<u32>,
+        append: bool,
+    ) -> Result<FileInfo> {
         let old = self.entry(path).ok();
         if old.as_ref().is_some_and(|e| e.data.is_none()) {
             return Err(error(Code::IsDirectory, path, "is a directory"));
@@ -121,7 +130,8 @@ impl Files {
         if self.entry(path)?.data.is_some() {
             return Err(error(Code::InvalidArgument, path, "is not a directory"));
         }
-        let levels = |p: &str| p.matches('/').count() - if path == "/" { 0 } else { path.matches('/').count() };
+        let levels =
+            |p: &str| p.matches('/').count() - if path == "/" { 0 } else { path.matches('/').count() };
         let deep = depth.max(1) as usize;
         let inside = self.entries.iter().filter(|(p, _)| under(p, path) && levels(p) <= deep);
         Ok(inside.map(|(p, e)| Self::info_of(p, e)).collect())
@@ -133,7 +143,8 @@ impl Files {
             return Err(error(Code::InvalidArgument, to, "is inside of what moves"));
         }
         self.entry(parent(to))?;
-        let moved: Vec<String> = self.entries.keys().filter(|p| *p == from || under(p, from)).cloned().collect();
+        let moved: Vec<String> =
+            self.entries.keys().filter(|p| *p == from || under(p, from)).cloned().collect();
         for path in moved {
             if let Some(entry) = self.entries.remove(&path) {
                 self.entries.insert(format!("{to}{}", &path[from.len()..]), entry);

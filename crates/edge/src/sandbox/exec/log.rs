@@ -94,10 +94,23 @@ pub(crate) struct Log {
 
 /// What a reader does next.
 pub(crate) enum Next {
-    Bytes { stream: Stream, offset: u64, data: Bytes },
+    Bytes {
+        stream: Stream,
+        offset: u64,
+        data: Bytes,
+    },
     /// Read these from the file, on a thread that may block.
-    Read { stream: Stream, offset: u64, count: u64, spool: Arc<Spool> },
-    Dropped { stream: Stream, offset: u64, bytes: u64 },
+    Read {
+        stream: Stream,
+        offset: u64,
+        count: u64,
+        spool: Arc<Spool>,
+    },
+    Dropped {
+        stream: Stream,
+        offset: u64,
+        bytes: u64,
+    },
     Exit(Exit),
     /// At the end of what there is.
     Wait,
@@ -147,7 +160,12 @@ impl Log {
     }
 
     /// A log of an earlier process: `memory` where its record holds the bytes, else the file, else nothing.
-    pub(crate) fn recover(shape: Shape, paths: [PathBuf; 2], memory: [Option<Bytes>; 2], exit: Option<Exit>) -> Self {
+    pub(crate) fn recover(
+        shape: Shape,
+        paths: [PathBuf; 2],
+        memory: [Option<Bytes>; 2],
+        exit: Option<Exit>,
+    ) -> Self {
         let mut halves = paths.map(Half::new);
         for (half, memory) in halves.iter_mut().zip(memory) {
             if let Some(bytes) = memory {
@@ -172,7 +190,12 @@ impl Log {
 
     fn with(shape: Shape, halves: [Half; 2], exit: Option<Exit>) -> Self {
         let inner = Inner { halves, exit, closed: false, cursors: HashMap::new(), next_cursor: 0 };
-        Self { inner: Mutex::new(inner), shape, grown: watch::Sender::new(()), drained: watch::Sender::new(()) }
+        Self {
+            inner: Mutex::new(inner),
+            shape,
+            grown: watch::Sender::new(()),
+            drained: watch::Sender::new(()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

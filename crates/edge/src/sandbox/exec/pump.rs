@@ -211,7 +211,10 @@ impl Pump {
     }
 
     /// Writes, as often as it takes. What is not written is not acknowledged: aether holds it, and the process waits.
-    async fn write(&mut self, act: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Result<(), Followed> {
+    async fn write(
+        &mut self,
+        act: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    ) -> Result<(), Followed> {
         let act = Arc::new(act);
         loop {
             let act = act.clone();

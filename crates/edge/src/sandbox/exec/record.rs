@@ -75,7 +75,8 @@ pub(crate) fn save(run: &Run) -> io::Result<()> {
     let bytes = serde_json::to_vec(&record)?;
     // A record of a run without a key is written once, while aether still has the run: a torn one loses nothing, and
     // the rename is saved. One with a key replaces an older one.
-    let write = |path: &Path| if run.key.is_some() { write_whole(path, &bytes) } else { fs::write(path, &bytes) };
+    let write =
+        |path: &Path| if run.key.is_some() { write_whole(path, &bytes) } else { fs::write(path, &bytes) };
     match write(path) {
         // The directory is made with its first file.
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -126,9 +127,13 @@ mod tests {
 
     #[test]
     fn a_key_covers_what_runs_and_not_how_it_is_answered() {
-        let keyed = |text: &str| ExecRequest { idempotency_key: Some("k".into()), ..ExecRequest::shell(text) };
+        let keyed =
+            |text: &str| ExecRequest { idempotency_key: Some("k".into()), ..ExecRequest::shell(text) };
         let one = RunKey::of(&keyed("a")).unwrap();
-        assert_eq!(RunKey::of(&ExecRequest { detach: true, output_bytes_max: 1, ..keyed("a") }), Some(one.clone()));
+        assert_eq!(
+            RunKey::of(&ExecRequest { detach: true, output_bytes_max: 1, ..keyed("a") }),
+            Some(one.clone())
+        );
         assert_ne!(RunKey::of(&keyed("b")), Some(one.clone()));
         assert_ne!(RunKey::of(&ExecRequest { cwd: Some("/".into()), ..keyed("a") }), Some(one));
         assert_eq!(RunKey::of(&ExecRequest::shell("a")), None);

@@ -49,7 +49,9 @@ impl Client {
     fn step(&mut self) -> bool {
         let (stream, offset, data) = match self.reader.next().unwrap() {
             Next::Bytes { stream, offset, data } => (stream, offset, data),
-            Next::Read { stream, offset, count, spool } => (stream, offset, spool.read(offset, count).unwrap()),
+            Next::Read { stream, offset, count, spool } => {
+                (stream, offset, spool.read(offset, count).unwrap())
+            }
             Next::Dropped { stream, offset, bytes } => {
                 assert_eq!(offset, self.at[index(stream)]);
                 self.at[index(stream)] += bytes;
@@ -210,7 +212,10 @@ fn an_ended_log_keeps_no_file_open_unless_it_is_read() {
     assert_eq!(client.at[0], 20);
     drop(client);
     assert!(!open(&log));
-    assert!(log.attach(AttachQuery::default()).unwrap().next().is_err(), "the file is gone, and that is told");
+    assert!(
+        log.attach(AttachQuery::default()).unwrap().next().is_err(),
+        "the file is gone, and that is told"
+    );
 }
 
 #[test]
