@@ -11,13 +11,17 @@ fn main() -> ExitCode {
     let role = args.next().unwrap_or_else(|| name.rsplit('/').next().unwrap_or_default().to_owned());
     match role.as_str() {
         "init" => aether::init::run(),
-        "agent" => match aether::agent::run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => {
-                eprintln!("aether: {e}");
-                ExitCode::FAILURE
+        "agent" => {
+            // What `ps` and the leak checks find it by; without it, the name of the memfd.
+            let _ = rustix::thread::set_name(c"aether");
+            match aether::agent::run() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(e) => {
+                    eprintln!("aether: {e}");
+                    ExitCode::FAILURE
+                }
             }
-        },
+        }
         other => {
             eprintln!("aether: expected the role `agent` or `init`, got `{other}`");
             ExitCode::FAILURE

@@ -103,7 +103,7 @@ fn network_namespaces(count: usize) -> Result<Vec<File>> {
     let home = File::open("/proc/thread-self/ns/net")?;
     let mut pool = Vec::new();
     for _ in 0..count {
-        rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET)?;
+        linux::netif::unshare_network()?;
         pool.push(File::open("/proc/thread-self/ns/net")?);
     }
     move_into_link_name_space(home.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -126,7 +126,8 @@ impl Floor {
         mount::make_all_private()?;
         let text = |p: &Path| p.to_str().map(str::to_owned).context("a path is not UTF-8");
         let (meta, blob) = (text(meta)?, text(blob)?);
-        let opts = [Opt::Text("source", &meta), Opt::Flag("ro"), Opt::Text("device", &blob), Opt::Flag("directio")];
+        let opts =
+            [Opt::Text("source", &meta), Opt::Flag("ro"), Opt::Text("device", &blob), Opt::Flag("directio")];
         let layer = mount::detached("erofs", &opts, MountAttrFlags::MOUNT_ATTR_RDONLY)?;
         let cgroup = cgroup_v2()?.join(format!("dsec-floor-{}", std::process::id()));
         fs::create_dir(&cgroup)?;
@@ -200,19 +201,28 @@ impl Floor {
             mount::attach(mount::detached(kind, opts, attributes)?.as_fd(), Path::new(at))
         };
         put("proc", "proc", &[], no_dev | MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
-        put("tmpfs", "dev", &[Opt::Text("size", "64k"), Opt::Text("mode", "755")], MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+        put(
+            "tmpfs",
+            "dev",
+            &[Opt::Text("size", "64k"), Opt::Text("mode", "755")],
+            MountAttrFlags::MOUNT_ATTR_NOSUID,
+        )?;
         for (name, major, minor) in DEVICES {
             let device = rustix::fs::makedev(major, minor);
             rustix::fs::mknodat(CWD, name, FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
         }
         fs::create_dir("dev/pts")?;
         fs::create_dir("dev/shm")?;
-        put("devpts", "dev/pts", &[Opt::Flag("newinstance"), Opt::Text("ptmxmode", "0666")], MountAttrFlags::empty())?;
+        put(
+            "devpts",
+            "dev/pts",
+            &[Opt::Flag("newinstance"), Opt::Text("ptmxmode", "0666")],
+            MountAttrFlags::empty(),
+        )?;
         put("tmpfs", "dev/shm", &[Opt::Text("size", "64m")], no_dev)?;
         put("sysfs", "sys", &[], no_dev | MountAttrFlags::MOUNT_ATTR_RDONLY)?;
         mount::pivot_to_cwd()?;
-        rustix::system::sethostname(b"floor")
-            .map_err(Into::into)
+        rustix::system::sethostname(b"floor").map_err(Into::into)
     }
 
     fn remove(&self) -> Result<()> {

@@ -26,7 +26,8 @@ pub struct Node {
 }
 
 fn path_from_env(name: &str) -> Result<PathBuf> {
-    let path = std::env::var_os(name).with_context(|| format!("{name} is not set; `cargo xtask bench` sets it"))?;
+    let path =
+        std::env::var_os(name).with_context(|| format!("{name} is not set; `cargo xtask bench` sets it"))?;
     Ok(PathBuf::from(path))
 }
 
@@ -135,7 +136,7 @@ impl Drop for Node {
         }
         // A run that failed midway: its sandboxes are stopped by the same tool that made them.
         let down = Command::new(path_from_env("DSEC_BINARY").unwrap_or_default())
-            .args(["down", "--stop-sandboxes", "--data"])
+            .args(["down", "--data"])
             .arg(self.data.path())
             .status();
         if down.is_err()

@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 
 /// A number of kibibytes in a file of `Name:   123 kB` lines.
 fn kib(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse().ok())
+    text.lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse().ok())
 }
 
 /// Bytes resident in a process.
@@ -28,14 +29,19 @@ pub fn tree(root: u32) -> Result<HashMap<u32, String>> {
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((before, after)) = stat.rsplit_once(')') else { continue };
         let name = before.split_once('(').map_or("", |(_, name)| name);
-        let Some(parent) = after.split_whitespace().nth(1).and_then(|p| p.parse::<u32>().ok()) else { continue };
+        let Some(parent) = after.split_whitespace().nth(1).and_then(|p| p.parse::<u32>().ok()) else {
+            continue;
+        };
         parents.insert(pid, parent);
         names.insert(pid, name.to_owned());
     }
     let mut found = HashSet::from([root]);
     loop {
-        let more: Vec<u32> =
-            parents.iter().filter(|(pid, parent)| found.contains(*parent) && !found.contains(*pid)).map(|(p, _)| *p).collect();
+        let more: Vec<u32> = parents
+            .iter()
+            .filter(|(pid, parent)| found.contains(*parent) && !found.contains(*pid))
+            .map(|(p, _)| *p)
+            .collect();
         if more.is_empty() {
             break;
         }
@@ -57,7 +63,7 @@ impl Memory {
             let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else { continue };
             let category = match name.as_str() {
                 "init" => "pss_init",
-                "aether" | "4" => "pss_aether",
+                "aether" | "memfd:dsec" => "pss_aether",
                 _ => "pss_server",
             };
             *pss.entry(category).or_default() += kib(&text, "Pss").unwrap_or(0);
@@ -65,9 +71,12 @@ impl Memory {
         let meminfo = fs::read_to_string("/proc/meminfo")?;
         let mut all: Vec<(&'static str, f64)> =
             pss.into_iter().map(|(category, kib)| (category, (kib * 1024) as f64)).collect();
-        for (category, name) in
-            [("slab", "Slab"), ("kernel_stacks", "KernelStack"), ("page_tables", "PageTables"), ("percpu", "Percpu")]
-        {
+        for (category, name) in [
+            ("slab", "Slab"),
+            ("kernel_stacks", "KernelStack"),
+            ("page_tables", "PageTables"),
+            ("percpu", "Percpu"),
+        ] {
             let kib = kib(&meminfo, name).with_context(|| format!("no {name} in /proc/meminfo"))?;
             all.push((category, (kib * 1024) as f64));
         }
@@ -77,7 +86,8 @@ impl Memory {
 
     /// What came on top of `before`.
     pub fn since(&self, before: &Self) -> Vec<(&'static str, f64)> {
-        let was = |category: &str| before.0.iter().find(|(c, _)| *c == category).map_or(0.0, |(_, bytes)| *bytes);
+        let was =
+            |category: &str| before.0.iter().find(|(c, _)| *c == category).map_or(0.0, |(_, bytes)| *bytes);
         self.0.iter().map(|(category, bytes)| (*category, bytes - was(category))).collect()
     }
 }

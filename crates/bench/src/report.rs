@@ -76,7 +76,8 @@ impl Report {
             };
             let verdict = if met { "met" } else { "MISSED" };
             let percent = (value / budget - 1.0) * 100.0;
-            text += &format!("{key:<28} {value:>10.2} {sign:>4} {budget:>7.1}  {verdict} ({percent:+.0} %)\n");
+            text +=
+                &format!("{key:<28} {value:>10.2} {sign:>4} {budget:>7.1}  {verdict} ({percent:+.0} %)\n");
         }
         text
     }

@@ -22,7 +22,12 @@ fn mb_per_s(bytes: u64, time: Duration) -> f64 {
 }
 
 async fn sandbox(node: &Node) -> Result<Sandbox> {
-    let spec = SandboxSpec { memory_bytes_max: 1 << 30, disk_bytes_max: 4 << 30, cpu_millis_max: 2000, ..node.spec() };
+    let spec = SandboxSpec {
+        memory_bytes_max: 1 << 30,
+        disk_bytes_max: 4 << 30,
+        cpu_millis_max: 2000,
+        ..node.spec()
+    };
     Ok(node.client.create(spec).await?)
 }
 

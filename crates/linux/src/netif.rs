@@ -16,3 +16,9 @@ pub fn loopback_up() -> io::Result<()> {
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Gives this (single-threaded) process a network namespace of its own.
+pub fn unshare_network() -> io::Result<()> {
+    // SAFETY: integers only; the flag shares no memory or descriptors.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -91,7 +91,7 @@ impl Container {
     /// Ends forge and unmounts the volume, where no sandbox is left. Blocking.
     pub fn end(&self) -> io::Result<()> {
         self.shared.forge.retire()?;
-        self.shared.sweep(&[])?;
+        self.shared.sweep(|| Ok(Vec::new()))?;
         self.shared.layout.remove_parent();
         network::remove_rules();
         self.shared.volume.unmount()
@@ -99,8 +99,7 @@ impl Container {
 
     /// Removes what an earlier edge of this data directory left and nobody has adopted. Blocking.
     pub fn sweep(&self) -> io::Result<()> {
-        let pooled = self.shared.forge.pooled()?;
-        self.shared.sweep(&pooled)
+        self.shared.sweep(|| self.shared.forge.pooled())
     }
 
     /// Forgets a layer's mount: its files are about to go. Blocking.

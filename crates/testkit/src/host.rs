@@ -42,8 +42,8 @@ pub fn find(word: &str) -> Result<Seen> {
 /// The agent of a slot.
 pub fn agent_of(slot: u32) -> Result<u32> {
     let all = each(|pid, dir| {
-        let comm = fs::read_to_string(dir.join("comm")).ok()?;
-        (comm.trim() == "aether" && slot_of(dir)? == slot).then_some(pid)
+        let line = fs::read(dir.join("cmdline")).ok()?;
+        (line.starts_with(b"aether\0agent\0") && slot_of(dir)? == slot).then_some(pid)
     });
     all.first().copied().with_context(|| format!("slot {slot} has no agent"))
 }

@@ -68,7 +68,8 @@ fn held() -> Vec<(u32, PathBuf)> {
 /// Every thing that is this node's, or nobody's and looks like a node's.
 fn things(data: &Path) -> BTreeSet<String> {
     // Before the rest: a slot that another node claims meanwhile must not look like nobody's.
-    let mut found: BTreeSet<String> = cgroups().into_iter().map(|(slot, line)| format!("{slot} {line}")).collect();
+    let mut found: BTreeSet<String> =
+        cgroups().into_iter().map(|(slot, line)| format!("{slot} {line}")).collect();
     found.extend(links().into_iter().map(|(slot, line)| format!("{slot} {line}")));
     found.extend(processes(data).into_iter().map(|(slot, line)| format!("{slot} {line}")));
     let held = held();

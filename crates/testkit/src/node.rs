@@ -115,7 +115,8 @@ impl Node {
 
     /// Starts the server on the data that is there.
     pub fn up(&self) -> Result<()> {
-        let out = self.cli().args(["up", "--detach", "--listen", "127.0.0.1:0"]).output().context("dsec up")?;
+        let out =
+            self.cli().args(["up", "--detach", "--listen", "127.0.0.1:0"]).output().context("dsec up")?;
         if !out.status.success() {
             bail!("dsec up: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
         }

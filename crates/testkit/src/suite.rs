@@ -46,8 +46,8 @@ type Shared = Mutex<Option<Result<Arc<Node>, String>>>;
 
 fn node(shared: &Shared, runtime: &Runtime) -> Result<Arc<Node>, Failed> {
     let mut slot = shared.lock().map_err(|_| "the node's start panicked")?;
-    let started =
-        slot.get_or_insert_with(|| runtime.block_on(Node::start()).map(Arc::new).map_err(|e| format!("{e:#}")));
+    let started = slot
+        .get_or_insert_with(|| runtime.block_on(Node::start()).map(Arc::new).map_err(|e| format!("{e:#}")));
     started.clone().map_err(Failed::from)
 }
 
@@ -62,7 +62,7 @@ pub fn run(threads: usize, tests: Vec<Test>) -> ExitCode {
         Trial::test(test.name, move || {
             let node = node(&shared, &runtime)?;
             // A task of its own: a panic comes back as an error.
-            let task = runtime.spawn(tokio::time::timeout(TEST_WITHIN, (test.run)(node)));
+            let task = runtime.spawn(async move { tokio::time::timeout(TEST_WITHIN, (test.run)(node)).await });
             match runtime.block_on(task) {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(_)) => Err(format!("not done within {} s", TEST_WITHIN.as_secs()).into()),

@@ -69,7 +69,8 @@ async fn case_50_binary_reads_are_exact(node: &Node) {
     sandbox.files().write("/tmp/b", every.clone()).await.unwrap();
     assert_eq!(sandbox.files().read("/tmp/b").await.unwrap(), every);
     assert_eq!(sandbox.files().read_range("/tmp/b", 8, 3).await.unwrap(), every[8..11]);
-    let zip = "import zipfile; z=zipfile.ZipFile('/tmp/z','w'); z.writestr('a', bytes(range(256))); z.close()";
+    let zip =
+        "import zipfile; z=zipfile.ZipFile('/tmp/z','w'); z.writestr('a', bytes(range(256))); z.close()";
     assert!(sandbox.exec(["python3", "-c", zip]).output().await.unwrap().success());
     let file = sandbox.files().read("/tmp/z").await.unwrap();
     let out = sandbox.exec(["cat", "/tmp/z"]).output().await.unwrap();
@@ -150,7 +151,12 @@ async fn case_55_symlinks_stay_and_lead_inside(node: &Node) {
     sandbox.files().download_dir("/t", &back).await.unwrap();
     assert_eq!(std::fs::read_link(back.join("dangling")).unwrap().to_str(), Some("nowhere/at/all"));
     ok(&sandbox, "root", "ln -s /etc/hostname /t/abs; ln -s ../../../../../../etc/hostname /t/up").await;
-    let own = ok(&sandbox, "root", "cat /etc/hostname 2>/dev/null || { echo inside > /etc/hostname; echo inside; }").await;
+    let own = ok(
+        &sandbox,
+        "root",
+        "cat /etc/hostname 2>/dev/null || { echo inside > /etc/hostname; echo inside; }",
+    )
+    .await;
     for link in ["/t/abs", "/t/up"] {
         assert_eq!(sandbox.files().read(link).await.unwrap(), own, "{link}");
         assert_eq!(sandbox.files().lstat(link).await.unwrap().kind, FileKind::Symlink);
@@ -163,8 +169,16 @@ async fn case_56_names_are_bytes(node: &Node) {
     let sandbox = node.sandbox().await;
     let long = "n".repeat(255);
     let names = [
-        "文件 报告.txt", "🦀", " lead and trail ", "a'b\"c`d$e", "new\nline", "-rf", "%2e%2e?&=#+", &*long,
-        "caf\u{e9}", "cafe\u{301}",
+        "文件 报告.txt",
+        "🦀",
+        " lead and trail ",
+        "a'b\"c`d$e",
+        "new\nline",
+        "-rf",
+        "%2e%2e?&=#+",
+        &*long,
+        "caf\u{e9}",
+        "cafe\u{301}",
     ];
     for name in names {
         sandbox.files().write(&format!("/tmp/names/{name}"), name.to_owned()).await.unwrap();
@@ -187,7 +201,8 @@ async fn case_56_names_are_bytes(node: &Node) {
 async fn case_57_typed_errors(node: &Node) {
     let sandbox = node.sandbox().await;
     let files = sandbox.files();
-    ok(&sandbox, "root", "install -m 600 /dev/null /tmp/secret; install -m 444 /dev/null /tmp/readonly").await;
+    ok(&sandbox, "root", "install -m 600 /dev/null /tmp/secret; install -m 444 /dev/null /tmp/readonly")
+        .await;
     let cases = [
         (files.read("/tmp/none").await.unwrap_err(), Code::NotFound, "/tmp/none"),
         (files.read("/tmp").await.unwrap_err(), Code::IsDirectory, "/tmp"),
@@ -220,7 +235,8 @@ async fn case_59_disk_full(node: &Node) {
     let mut freed = false;
     for _ in 0..100 {
         // The file system gives the space back with its next commit.
-        freed = sandbox.sh("sync; head -c 20M /dev/urandom > /var/tmp/again").output().await.unwrap().success();
+        freed =
+            sandbox.sh("sync; head -c 20M /dev/urandom > /var/tmp/again").output().await.unwrap().success();
         if freed {
             break;
         }

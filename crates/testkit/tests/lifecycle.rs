@@ -36,7 +36,8 @@ async fn settled(node: &Node, pool_max: usize) {
             let uppers = std::fs::read_dir(node.data().join("volume/uppers")).unwrap().count();
             assert_eq!(uppers, 0, "uppers are left");
             let ledger = std::fs::read_dir(node.data().join("ledger")).unwrap();
-            let entries = ledger.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("sb-")).count();
+            let entries =
+                ledger.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("sb-")).count();
             assert_eq!(entries, 0, "ledger entries are left");
             return;
         }
@@ -50,7 +51,7 @@ const POOL: usize = 10;
 
 async fn case_61_a_hundred_creates_at_once_twice(node: &Node) {
     for _ in 0..2 {
-        let all = stream::iter(0..100).map(|_| node.client().create(node.spec()).boxed_local());
+        let all = stream::iter(0..100).map(|_| async { node.client().create(node.spec()).await });
         let done = all.buffer_unordered(100).collect::<Vec<_>>().await;
         let mut made = Vec::new();
         for result in done {
@@ -69,8 +70,6 @@ async fn case_61_a_hundred_creates_at_once_twice(node: &Node) {
         settled(node, POOL).await;
     }
 }
-
-use futures_util::FutureExt;
 
 async fn case_61_a_batch_of_a_hundred(node: &Node) {
     let mut batch = node.client().create_many(100, node.spec());
@@ -95,7 +94,10 @@ async fn case_62_the_same_name_twice_at_once(node: &Node) {
             other => panic!("exactly one wins: {other:?}"),
         };
         assert_eq!(loser.code, Code::AlreadyExists);
-        assert!(winner.exec(["true"]).output().await.unwrap().success(), "the loser's undo spares the winner");
+        assert!(
+            winner.exec(["true"]).output().await.unwrap().success(),
+            "the loser's undo spares the winner"
+        );
         winner.stop().await.unwrap();
         // The name is free again.
         client.create(spec()).await.unwrap().stop().await.unwrap();

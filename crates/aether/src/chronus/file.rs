@@ -162,7 +162,7 @@ pub fn describe(path: &[u8], stat: &Stat, symlink_target: Option<Vec<u8>>) -> Fi
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
-        modified_ms: stat.st_mtime as i64 * 1000 + stat.st_mtime_nsec as i64 / 1_000_000,
+        modified_ms: stat.st_mtime * 1000 + stat.st_mtime_nsec as i64 / 1_000_000,
         symlink_target: symlink_target.map(Payload::from),
     }
 }

@@ -10,10 +10,12 @@
 
 use std::{
     fs, io,
-    os::unix::fs::chown,
+    os::{fd::OwnedFd, unix::fs::chown},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::{protocol::Limits, slot};
 
@@ -137,6 +139,7 @@ impl Cgroups {
             fs::create_dir_all(dir)?;
             // aether joins for its children: it may write here, and the kernel lets it move only its own processes.
             chown(dir.join("cgroup.procs"), owner, owner)?;
+            chown(dir.join("tasks"), owner, owner)?;
         }
         Ok(())
     }
@@ -163,15 +166,20 @@ impl Cgroups {
         self.v1.iter().find(|(c, _)| *c == controller).map(|(_, dir)| dir)
     }
 
-    /// Puts a process into the box.
-    pub fn place_boxed(&self, pid: u32) -> io::Result<()> {
-        fs::write(self.boxed().join("cgroup.procs"), pid.to_string())?;
-        self.v1_procs().iter().try_for_each(|procs| fs::write(procs, pid.to_string()))
+    /// The box, for a process to be born in. Never move one there by its pid: the kernel would hold up every fork of the
+    /// machine for a grace period, some milliseconds.
+    pub fn open_boxed(&self) -> io::Result<OwnedFd> {
+        open_dir(&self.boxed())
     }
 
-    /// Puts aether beside the box.
-    pub fn place_agent(&self, pid: u32) -> io::Result<()> {
-        fs::write(self.v2.join("agent/cgroup.procs"), pid.to_string())
+    /// Where aether is born, beside the box.
+    pub fn open_agent(&self) -> io::Result<OwnedFd> {
+        open_dir(&self.v2.join("agent"))
+    }
+
+    /// The v1 limits, for a lone thread to join by writing "0": for the same reason it does so itself.
+    pub fn open_v1_tasks(&self) -> io::Result<Vec<fs::File>> {
+        self.v1.iter().map(|(_, dir)| fs::File::options().write(true).open(dir.join("tasks"))).collect()
     }
 
     /// Sets the limits.
@@ -228,6 +236,11 @@ impl Cgroups {
         dirs.extend(self.v1.iter().map(|(_, dir)| dir.clone()));
         dirs.iter().try_for_each(|dir| remove_dir(dir, deadline))
     }
+}
+
+fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, how, Mode::empty())?)
 }
 
 /// rmdir of a cgroup: busy while a process in it is dying.

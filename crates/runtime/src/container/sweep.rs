@@ -9,10 +9,13 @@ use super::{Shared, network, slot, stop};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Shared {
-    /// Spares the slots in `pooled` and all that this process has created or adopted.
-    pub(super) fn sweep(&self, pooled: &[u32]) -> io::Result<()> {
+    /// Spares the slots that `pooled` tells of and all that this process has created or adopted.
+    pub(super) fn sweep(&self, pooled: impl FnOnce() -> io::Result<Vec<u32>>) -> io::Result<()> {
+        // First what is held, then what of it is pooled: a husk that forge begins in between is not looked at.
+        let held = slot::held_by(&self.config.data)?;
+        let pooled = pooled()?;
         let known: HashSet<u32> = self.slots.lock().expect("no panic while held").clone();
-        for slot in slot::held_by(&self.config.data)? {
+        for slot in held {
             if known.contains(&slot) || pooled.contains(&slot) {
                 continue;
             }

@@ -187,10 +187,9 @@ fn finish(place: &Place, way: &Way) -> rustix::io::Result<()> {
 }
 
 fn undo(place: &Place, way: &Way) {
-    match way {
-        Way::Replace { temporary, .. } => {
-            drop(unlinkat(&place.directory, temporary.as_str(), AtFlags::empty()))
-        }
-        Way::InPlace { fd, length } => drop(ftruncate(fd, *length)),
-    }
+    // Best effort: the caller hears of the first error.
+    let _ = match way {
+        Way::Replace { temporary, .. } => unlinkat(&place.directory, temporary.as_str(), AtFlags::empty()),
+        Way::InPlace { fd, length } => ftruncate(fd, *length),
+    };
 }

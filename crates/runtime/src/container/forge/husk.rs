@@ -133,25 +133,25 @@ impl Forge {
         cgroups.make(&self.layout)?;
 
         let dev = make_dev()?;
+        let (boxed, v1_tasks) = (cgroups.open_boxed()?, cgroups.open_v1_tasks()?);
         let (init_control, theirs) = scm::pair()?;
         let (aether_program, filter) = (self.aether.as_fd(), &self.filter);
         let init = privilege::as_owner(slot::owner(slot), || {
-            clone::spawn(&Args { flags: NAMESPACE_FLAGS as u64, ..Args::default() }, || {
-                inside::run(theirs.as_fd(), dev.as_fd(), aether_program, filter)
-            })
+            // The owner may not make a process in the box, host root may; the euid alone decides who owns the namespace.
+            privilege::raise_effective()?;
+            let args = Args { flags: NAMESPACE_FLAGS as u64, cgroup: Some(boxed.as_fd()), ..Args::default() };
+            clone::spawn(&args, || inside::run(theirs.as_fd(), dev.as_fd(), aether_program, filter, &v1_tasks))
         })?;
         undo.children.push(init.pidfd.try_clone()?);
-        drop(theirs);
+        drop((theirs, v1_tasks));
         map_ids(init.pid, slot)?;
-        cgroups.place_boxed(init.pid)?;
         let userns = fs::File::open(format!("/proc/{}/ns/user", init.pid))?;
         mount::idmap(dev.as_fd(), userns.as_fd())?;
 
         let (aether_control, theirs) = scm::pair()?;
-        let aether = self.spawn_aether(slot, theirs.as_fd())?;
+        let aether = self.spawn_aether(slot, cgroups.open_agent()?.as_fd(), theirs.as_fd())?;
         undo.children.push(aether.pidfd.try_clone()?);
         drop(theirs);
-        cgroups.place_agent(aether.pid)?;
 
         inside::say_go(init_control.as_fd())?;
         inside::hear_staged(init_control.as_fd(), STEP_TIMEOUT)?;
@@ -164,9 +164,9 @@ impl Forge {
     }
 
     /// An aether that waits for its activation on descriptor 3, as the owner of `slot`.
-    fn spawn_aether(&self, slot: u32, control: BorrowedFd) -> io::Result<Child> {
+    fn spawn_aether(&self, slot: u32, cgroup: BorrowedFd, control: BorrowedFd) -> io::Result<Child> {
         let owner = slot::owner(slot);
-        clone::spawn(&Args::default(), || {
+        clone::spawn(&Args { cgroup: Some(cgroup), ..Args::default() }, || {
             let done = (|| -> io::Result<()> {
                 linux::descriptors::keep_as(control, 3)?;
                 cred::become_user(owner, owner, &[])?;

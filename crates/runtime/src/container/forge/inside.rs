@@ -10,7 +10,10 @@
 
 use std::{
     fs, io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     path::Path,
     time::Duration,
 };
@@ -48,7 +51,7 @@ fn safe() -> MountAttrFlags {
     MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC
 }
 
-/// forge's word to the husk that its ids are mapped and its cgroups joined; and the husk's, that it is staged.
+/// forge's word to the husk that its ids are mapped; and the husk's, that it is staged.
 #[derive(Serialize, Deserialize)]
 enum Word {
     Go,
@@ -88,11 +91,21 @@ pub(super) fn hear_entered(control: BorrowedFd, timeout: Duration) -> io::Result
 }
 
 /// The husk's whole life. Returns only on a failure, which it has told.
-pub(super) fn run(control: BorrowedFd, dev: BorrowedFd, init: BorrowedFd, filter: &Filter) -> i32 {
+pub(super) fn run(
+    control: BorrowedFd,
+    dev: BorrowedFd,
+    init: BorrowedFd,
+    filter: &Filter,
+    v1_tasks: &[fs::File],
+) -> i32 {
     let told = |what: &str, error: io::Error| {
         let _ = wire::send(control, &Word::Failed(format!("{what}: {error}")), &[]);
         1
     };
+    // Before there is anything to count; opened by host root, whose right it is.
+    if let Err(error) = v1_tasks.iter().try_for_each(|tasks| tasks.write_at(b"0", 0).map(drop)) {
+        return told("limits", error);
+    }
     // Else a husk would hold the others' channels, and forge's death would not end it.
     if let Err(error) = linux::descriptors::close_except(&[control, dev, init]) {
         return told("descriptors", error);

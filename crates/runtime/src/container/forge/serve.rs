@@ -25,6 +25,9 @@ const CONNECTIONS_MAX: usize = 64;
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between looks at the dead when nothing else happens.
 const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// With half of the pool there, a husk is made once nobody has asked for this long: what was just created runs its first
+/// command now.
+const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
 /// After a husk could not be made.
 const REFILL_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
@@ -56,7 +59,8 @@ impl Forge {
             reap();
             let wants_more = pool.len() < self.config.pool_size;
             let patience = match (wants_more, refill_failed) {
-                (true, false) => Timespec { tv_sec: 0, tv_nsec: 0 },
+                (true, false) if pool.len() * 2 < self.config.pool_size => Timespec { tv_sec: 0, tv_nsec: 0 },
+                (true, false) => QUIET,
                 (true, true) => REFILL_PAUSE,
                 (false, _) => IDLE,
             };
