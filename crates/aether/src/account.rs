@@ -98,7 +98,8 @@ fn resolve_in(user: &str, passwd: &str, group: &str) -> Result<Account> {
         Ok(uid) => entries(passwd).find(|e| e.uid == uid),
         Err(_) => entries(passwd).find(|e| e.name == who),
     };
-    let number = who.parse::<u32>().ok();
+    // root is 0 with or without an /etc/passwd: an image may have none, or its owner may have deleted it.
+    let number = who.parse::<u32>().ok().or((who == "root").then_some(0));
     let (Some(uid), name) =
         (entry.as_ref().map(|e| e.uid).or(number), entry.as_ref().map_or(who, |e| e.name))
     else {

@@ -10,5 +10,10 @@ use std::process::ExitCode;
 pub fn run() -> ExitCode {
     // What `ps` shows inside; without it, the name of the memfd.
     let _ = rustix::thread::set_name(c"init");
+    // Nobody inside may trace it or look at its program, not even root: the kernel asks for a capability that no
+    // process inside holds.
+    if linux::privilege::set_undumpable().is_err() {
+        return ExitCode::FAILURE;
+    }
     linux::fork::reap_for_ever()
 }

@@ -123,7 +123,8 @@ impl Inside {
 
     /// The asked user, else the sandbox's.
     pub fn user_or_default<'a>(&'a self, asked: Option<&'a str>) -> Option<&'a str> {
-        asked.or(self.user.as_deref())
+        // An empty name must not mean root where the sandbox's own user is another.
+        asked.filter(|name| !name.is_empty()).or(self.user.as_deref())
     }
 
     /// Where relative paths of `account` start.

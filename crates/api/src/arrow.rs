@@ -17,8 +17,8 @@ use crate::{
     ExecId, Result, SandboxId,
     exec::{AttachQuery, ExecInfo, ExecRequest, SignalRequest},
     file::{
-        FileInfo, FileListQuery, MkdirRequest, MoveRequest, ReadQuery, RemoveQuery, StatQuery, TarQuery, TarReport,
-        WatchEvent, WatchQuery, WriteQuery,
+        FileInfo, FileListQuery, MkdirRequest, MoveRequest, ReadQuery, RemoveQuery, StatQuery, TarQuery,
+        TarReport, WatchEvent, WatchQuery, WriteQuery,
     },
     frame::{ClientFrame, ServerFrame},
     image::{ImageInfo, ImportQuery},

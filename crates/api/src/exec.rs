@@ -255,7 +255,10 @@ fn check_output_bytes(output_bytes_max: u64) -> Result<()> {
     if output_bytes_max <= limit::EXEC_OUTPUT_BYTES_MAX {
         return Ok(());
     }
-    Err(Error::invalid(format!("output_bytes_max: at most {}; stream for more", limit::EXEC_OUTPUT_BYTES_MAX)))
+    Err(Error::invalid(format!(
+        "output_bytes_max: at most {}; stream for more",
+        limit::EXEC_OUTPUT_BYTES_MAX
+    )))
 }
 
 /// `POST .../execs/{exec}/signal`
@@ -287,7 +290,8 @@ mod tests {
     fn argv_and_shell_are_two_shapes() {
         let argv: ExecRequest = serde_json::from_str(r#"{"command":["echo","a b"]}"#).unwrap();
         assert_eq!(argv, ExecRequest::argv(["echo", "a b"]));
-        let shell: ExecRequest = serde_json::from_str(r#"{"command":"echo a b","stdin":{"data":"x"}}"#).unwrap();
+        let shell: ExecRequest =
+            serde_json::from_str(r#"{"command":"echo a b","stdin":{"data":"x"}}"#).unwrap();
         assert_eq!(shell.command, Command::Shell("echo a b".into()));
         assert_eq!(shell.stdin, Stdin::Data("x".into()));
         assert_eq!(serde_json::to_value(Stdin::Stream).unwrap(), "stream");

@@ -31,9 +31,17 @@ pub enum ServerFrame {
     /// First: the id to attach to again.
     Started(ExecId),
     /// Bytes at `offset` of a stream.
-    Output { stream: Stream, offset: u64, data: Bytes },
+    Output {
+        stream: Stream,
+        offset: u64,
+        data: Bytes,
+    },
     /// `bytes` at `offset` are not kept any more.
-    Dropped { stream: Stream, offset: u64, bytes: u64 },
+    Dropped {
+        stream: Stream,
+        offset: u64,
+        bytes: u64,
+    },
     /// The process ended. More `Output` may follow only before it: all that the spool holds comes first.
     Exit(Exit),
     Error(Error),
@@ -50,7 +58,10 @@ pub enum ClientFrame {
     Resize(PtySize),
     Signal(i32),
     /// Bytes below these offsets are safe elsewhere (edge to aether).
-    Ack { stdout: u64, stderr: u64 },
+    Ack {
+        stdout: u64,
+        stderr: u64,
+    },
 }
 
 mod kind {
@@ -148,7 +159,8 @@ impl Frame for ServerFrame {
                 put(out, kind, &[&offset.to_be_bytes(), data]);
             }
             Self::Dropped { stream, offset, bytes } => {
-                let kind = if *stream == Stream::Stdout { kind::DROPPED_STDOUT } else { kind::DROPPED_STDERR };
+                let kind =
+                    if *stream == Stream::Stdout { kind::DROPPED_STDOUT } else { kind::DROPPED_STDERR };
                 put(out, kind, &[&offset.to_be_bytes(), &bytes.to_be_bytes()]);
             }
             Self::Exit(exit) => put_json(out, kind::EXIT, exit),
@@ -194,9 +206,13 @@ impl Frame for ClientFrame {
         match self {
             Self::Stdin(data) => put(out, kind::STDIN, &[data]),
             Self::StdinClose => put(out, kind::STDIN_CLOSE, &[]),
-            Self::Resize(size) => put(out, kind::RESIZE, &[&size.rows.to_be_bytes(), &size.cols.to_be_bytes()]),
+            Self::Resize(size) => {
+                put(out, kind::RESIZE, &[&size.rows.to_be_bytes(), &size.cols.to_be_bytes()])
+            }
             Self::Signal(signal) => put(out, kind::SIGNAL, &[&signal.to_be_bytes()]),
-            Self::Ack { stdout, stderr } => put(out, kind::ACK, &[&stdout.to_be_bytes(), &stderr.to_be_bytes()]),
+            Self::Ack { stdout, stderr } => {
+                put(out, kind::ACK, &[&stdout.to_be_bytes(), &stderr.to_be_bytes()])
+            }
         }
     }
 
@@ -262,7 +278,12 @@ mod tests {
             ServerFrame::Dropped { stream: Stream::Stderr, offset: 1, bytes: 2 },
             ServerFrame::Alive,
             ServerFrame::Error(Error::invalid("x")),
-            ServerFrame::Exit(Exit { code: 143, reason: ExitReason::Signal, signal: Some(15), duration_ms: 1 }),
+            ServerFrame::Exit(Exit {
+                code: 143,
+                reason: ExitReason::Signal,
+                signal: Some(15),
+                duration_ms: 1,
+            }),
         ]);
         round_trip(&[
             ClientFrame::Stdin(data),

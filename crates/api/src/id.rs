@@ -24,10 +24,7 @@ pub struct ParseIdError {
 
 fn random_part() -> String {
     let bits = uuid::Uuid::now_v7().as_u128();
-    (0..RANDOM_LEN)
-        .rev()
-        .map(|digit| ALPHABET[((bits >> (digit * 5)) & 31) as usize] as char)
-        .collect()
+    (0..RANDOM_LEN).rev().map(|digit| ALPHABET[((bits >> (digit * 5)) & 31) as usize] as char).collect()
 }
 
 fn is_random_part(text: &str) -> bool {
@@ -83,9 +80,8 @@ impl FromStr for EdgeId {
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
         let ok = (1..=8).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        ok.then(|| Self(text.to_owned())).ok_or_else(|| {
-            parse_error(text, "edge id", "1 to 8 lower-case letters or digits")
-        })
+        ok.then(|| Self(text.to_owned()))
+            .ok_or_else(|| parse_error(text, "edge id", "1 to 8 lower-case letters or digits"))
     }
 }
 
@@ -176,11 +172,20 @@ mod tests {
     #[test]
     fn near_misses_are_refused() {
         for text in [
-            "", "sb", "sb-", "sb-e1", "sb-e1-", "sb--01arz3ndektsv4rrffq69g5fav",
-            "sb-E1-01arz3ndektsv4rrffq69g5fav", "sb-e1-01ARZ3NDEKTSV4RRFFQ69G5FAV",
-            "sb-e1-01arz3ndektsv4rrffq69g5fa", "sb-e1-01arz3ndektsv4rrffq69g5favx",
-            "sb-e1-../../../../../../etc/passwd", "sb-e1-81arz3ndektsv4rrffq69g5fav",
-            "sb-toolongedge-01arz3ndektsv4rrffq69g5fav", "sb-e1-01arz3ndektsv4rrffq69g5fa\0",
+            "",
+            "sb",
+            "sb-",
+            "sb-e1",
+            "sb-e1-",
+            "sb--01arz3ndektsv4rrffq69g5fav",
+            "sb-E1-01arz3ndektsv4rrffq69g5fav",
+            "sb-e1-01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "sb-e1-01arz3ndektsv4rrffq69g5fa",
+            "sb-e1-01arz3ndektsv4rrffq69g5favx",
+            "sb-e1-../../../../../../etc/passwd",
+            "sb-e1-81arz3ndektsv4rrffq69g5fav",
+            "sb-toolongedge-01arz3ndektsv4rrffq69g5fav",
+            "sb-e1-01arz3ndektsv4rrffq69g5fa\0",
         ] {
             assert!(text.parse::<SandboxId>().is_err(), "{text:?}");
         }

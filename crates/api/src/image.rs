@@ -84,7 +84,9 @@ impl ImportQuery {
             }
         }
         if let Some(owner) = &self.owner {
-            let ok = owner.split_once(':').is_some_and(|(u, g)| u.parse::<u16>().is_ok() && g.parse::<u16>().is_ok());
+            let ok = owner
+                .split_once(':')
+                .is_some_and(|(u, g)| u.parse::<u16>().is_ok() && g.parse::<u16>().is_ok());
             if !ok {
                 return Err(Error::invalid("owner: expected `uid:gid`, each 0 to 65535"));
             }

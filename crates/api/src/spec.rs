@@ -166,7 +166,10 @@ impl SandboxSpec {
         self.labels.iter().try_for_each(|(k, v)| {
             check_text("labels", k)?;
             if v.len() > limit::NAME_BYTES_MAX {
-                return Err(Error::invalid(format!("labels: the value of `{k}` is over {} bytes", limit::NAME_BYTES_MAX)));
+                return Err(Error::invalid(format!(
+                    "labels: the value of `{k}` is over {} bytes",
+                    limit::NAME_BYTES_MAX
+                )));
             }
             Ok(())
         })
@@ -183,7 +186,10 @@ fn within(field: &str, value: u64, min: u64, max: u64) -> Result<()> {
 fn check_text(field: &str, text: &str) -> Result<()> {
     let ok = (1..=limit::NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     ok.then_some(()).ok_or_else(|| {
-        Error::invalid(format!("{field}: expected 1 to {} bytes without control characters", limit::NAME_BYTES_MAX))
+        Error::invalid(format!(
+            "{field}: expected 1 to {} bytes without control characters",
+            limit::NAME_BYTES_MAX
+        ))
     })
 }
 
@@ -204,8 +210,7 @@ fn check_hostname(name: &str) -> Result<()> {
     let ok = (1..=63).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
         && !name.starts_with('-');
-    ok.then_some(())
-        .ok_or_else(|| Error::invalid("hostname: expected 1 to 63 letters, digits and `-`"))
+    ok.then_some(()).ok_or_else(|| Error::invalid("hostname: expected 1 to 63 letters, digits and `-`"))
 }
 
 /// A path that starts at the sandbox's root and holds no NUL.
@@ -220,7 +225,10 @@ pub fn check_absolute(field: &str, path: &str) -> Result<()> {
 pub fn check_path(field: &str, path: &str) -> Result<()> {
     let ok = (1..=limit::PATH_BYTES_MAX).contains(&path.len()) && !path.contains('\0');
     ok.then_some(()).ok_or_else(|| {
-        Error::invalid(format!("{field}: expected a path of 1 to {} bytes without NUL", limit::PATH_BYTES_MAX))
+        Error::invalid(format!(
+            "{field}: expected a path of 1 to {} bytes without NUL",
+            limit::PATH_BYTES_MAX
+        ))
     })
 }
 

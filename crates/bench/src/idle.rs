@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures_util::stream::{self, TryStreamExt};
+use libdsec::SandboxSpec;
 
 use crate::{
     node::Node,
@@ -22,7 +23,9 @@ pub async fn measure(node: &Node, live: u32, report: &mut Report) -> Result<()> 
     tokio::time::sleep(SETTLE).await;
     let before = Memory::now(node.pid())?;
     let start = Instant::now();
-    let mut created = node.client.create_many(live, node.spec());
+    // A tenth of a core each, so that a small node admits them all.
+    let spec = SandboxSpec { cpu_millis_max: 100, ..node.spec() };
+    let mut created = node.client.create_many(live, spec);
     let mut sandboxes = Vec::new();
     while let Some(sandbox) = created.next().await {
         sandboxes.push(sandbox?);

@@ -4,15 +4,15 @@
 #![allow(unsafe_code)]
 
 pub mod btrfs;
-pub mod descriptors;
 pub mod clone;
+pub mod confine;
+pub mod cred;
+pub mod descriptors;
+pub mod fork;
 pub mod loopdev;
 pub mod mount;
 pub mod netif;
 pub mod privilege;
-pub mod sealed;
-pub mod confine;
-pub mod cred;
-pub mod fork;
 pub mod pty;
 pub mod scm;
+pub mod sealed;

@@ -60,7 +60,10 @@ impl Context {
         let log = String::from_utf8_lossy(&log);
         match log.trim() {
             "" => errno.into(),
-            text => io::Error::new(io::Error::from(errno).kind(), format!("{errno}: {}", text.replace('\n', "; "))),
+            text => io::Error::new(
+                io::Error::from(errno).kind(),
+                format!("{errno}: {}", text.replace('\n', "; ")),
+            ),
         }
     }
 }
@@ -80,7 +83,8 @@ pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
 
 /// A private copy of the mount at `path` with all that is mounted below it.
 pub fn clone_tree_recursive(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     Ok(open_tree(rustix::fs::CWD, path, flags)?)
 }
 
@@ -101,7 +105,8 @@ fn unshare(flags: libc::c_int) -> io::Result<()> {
 
 /// A private copy of the mount that `fd` is on, rooted at `fd`, attached nowhere.
 pub fn clone_tree_at(fd: BorrowedFd) -> io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     Ok(open_tree(fd, "", flags)?)
 }
 
@@ -151,7 +156,12 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-fn set_attributes(mount: BorrowedFd, set: u64, userns: Option<BorrowedFd>, recursive: bool) -> io::Result<()> {
+fn set_attributes(
+    mount: BorrowedFd,
+    set: u64,
+    userns: Option<BorrowedFd>,
+    recursive: bool,
+) -> io::Result<()> {
     let attr = MountAttr {
         attr_set: set,
         attr_clr: 0,

@@ -28,7 +28,7 @@ use std::{
 use api::{Error, Result, SandboxId};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tokio::{io::unix::AsyncFd, io::Interest, sync::watch};
+use tokio::{io::Interest, io::unix::AsyncFd, sync::watch};
 
 use crate::{Handle, Plan, Record, Runtime};
 use forge_client::ForgeClient;
@@ -84,7 +84,8 @@ impl Container {
         let forge = ForgeClient::new(&config);
         forge.ensure_running()?;
         let layout = cgroup::Layout::detect()?;
-        let shared = Shared { config, volume, forge, layout, slots: Mutex::default(), names: Mutex::default() };
+        let shared =
+            Shared { config, volume, forge, layout, slots: Mutex::default(), names: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -165,9 +166,12 @@ async fn blocking<T: Send + 'static>(
         tracing::error!(%error, what, "container step failed");
         match error.kind() {
             io::ErrorKind::NotFound => Error::new(api::Code::SandboxGone, format!("{what}: it is gone")),
-            io::ErrorKind::TimedOut => Error::new(api::Code::DeadlineExceeded, format!("{what}: not done in time")),
+            io::ErrorKind::TimedOut => {
+                Error::new(api::Code::DeadlineExceeded, format!("{what}: not done in time"))
+            }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Error::new(api::Code::NoCapacity, format!("{what}: the node's disk is full")).retry_after_ms(5_000)
+                Error::new(api::Code::NoCapacity, format!("{what}: the node's disk is full"))
+                    .retry_after_ms(5_000)
             }
             io::ErrorKind::InvalidInput => Error::invalid(format!("{what}: {error}")),
             _ => Error::internal(format!("{what} failed on the node")),

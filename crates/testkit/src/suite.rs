@@ -62,7 +62,8 @@ pub fn run(threads: usize, tests: Vec<Test>) -> ExitCode {
         Trial::test(test.name, move || {
             let node = node(&shared, &runtime)?;
             // A task of its own: a panic comes back as an error.
-            let task = runtime.spawn(async move { tokio::time::timeout(TEST_WITHIN, (test.run)(node)).await });
+            let task =
+                runtime.spawn(async move { tokio::time::timeout(TEST_WITHIN, (test.run)(node)).await });
             match runtime.block_on(task) {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(_)) => Err(format!("not done within {} s", TEST_WITHIN.as_secs()).into()),

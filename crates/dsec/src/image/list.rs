@@ -12,7 +12,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Outcome {
-    let images = Client::from_env()?.images().list().await?;
+    let mut images = Client::from_env()?.images().list().await?;
+    images.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
     if json {
         print::json(&images)?;
         return Ok(0);

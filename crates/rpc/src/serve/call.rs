@@ -30,6 +30,10 @@ pub(crate) struct Call {
     params: Vec<(String, String)>,
 }
 
+/// What of an unwanted body is still read.
+const DRAIN_BYTES_MAX: usize = 1 << 30;
+const DRAIN_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
 impl Call {
     pub(crate) async fn new(request: Request<Body>) -> Result<Self, Fault> {
         let (mut parts, body) = request.into_parts();
@@ -72,18 +76,23 @@ impl Call {
         Ok(from_json(&bytes)?)
     }
 
-    /// The body as it comes.
+    /// The body as it comes. Dropped early, the rest is read and thrown away, within bounds: an answer that comes
+    /// while the client still sends would else be lost with the connection.
     pub(crate) fn stream(self) -> ByteStream {
-        let body = self.body.into_data_stream();
-        Box::pin(stream::unfold(Some(body), |body| async move {
-            let mut body = body?;
-            let item = match tokio::time::timeout(STREAM_PAUSE_MAX, body.next()).await {
-                Ok(None) => return None,
-                Ok(Some(Ok(bytes))) => return Some((Ok(bytes), Some(body))),
+        let body = Draining(Some(self.body.into_data_stream()));
+        Box::pin(stream::unfold(body, |mut body| async move {
+            let item = match tokio::time::timeout(STREAM_PAUSE_MAX, body.0.as_mut()?.next()).await {
+                Ok(Some(Ok(bytes))) => return Some((Ok(bytes), body)),
+                Ok(None) => {
+                    // All was read: nothing to drain.
+                    drop(body.0.take());
+                    return None;
+                }
                 Ok(Some(Err(_))) => Error::invalid("body: broke off before its end"),
                 Err(_) => Error::new(Code::DeadlineExceeded, "body: stopped for too long"),
             };
-            Some((Err(item), None))
+            drop(body.0.take());
+            Some((Err(item), body))
         }))
     }
 
@@ -155,5 +164,24 @@ pub(crate) async fn to_the_end<T: Send + 'static>(
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Err(Error::internal("DSec is shutting down")),
         },
+    }
+}
+
+/// A body that is read to its end even when nobody wants it.
+struct Draining(Option<axum::body::BodyDataStream>);
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        let Some(mut body) = self.0.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(tokio::time::timeout(DRAIN_TIME_MAX, async move {
+            let mut left = DRAIN_BYTES_MAX;
+            while let Some(Ok(bytes)) = body.next().await {
+                left = left.saturating_sub(bytes.len());
+                if left == 0 {
+                    return;
+                }
+            }
+        }));
     }
 }

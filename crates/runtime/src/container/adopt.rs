@@ -9,7 +9,8 @@ use crate::{Handle, Record};
 
 pub(super) async fn adopt(shared: &Arc<Shared>, id: &SandboxId, record: &Record) -> Result<Handle> {
     let kept = kept(record)?;
-    let husk = kept.husk.clone().ok_or_else(|| Error::new(api::Code::SandboxGone, "it was never wholly made"))?;
+    let husk =
+        kept.husk.clone().ok_or_else(|| Error::new(api::Code::SandboxGone, "it was never wholly made"))?;
     let (on_pool, name) = (shared.clone(), id.clone());
     let (init, aether) = blocking("adopt", move || {
         let found = (process::open(husk.init)?, process::open(husk.aether)?);

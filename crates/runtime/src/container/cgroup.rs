@@ -55,16 +55,14 @@ impl Layout {
                 _ => {}
             }
         }
-        let v2 = v2.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no cgroup v2 hierarchy is mounted"))?;
+        let v2 = v2
+            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no cgroup v2 hierarchy is mounted"))?;
         Ok(Self { v2, v1 })
     }
 
     /// The same hierarchies, mounted under another root.
     pub fn moved_to(&self, root: &Path) -> Self {
-        Self {
-            v2: root.join("unified"),
-            v1: self.v1.iter().map(|(c, _)| (*c, root.join(c))).collect(),
-        }
+        Self { v2: root.join("unified"), v1: self.v1.iter().map(|(c, _)| (*c, root.join(c))).collect() }
     }
 
     /// The cgroups of a slot.
@@ -87,8 +85,11 @@ impl Layout {
     /// Hands the controllers that v2 has down to where the sandboxes are.
     fn enable_v2_controllers(&self) -> io::Result<()> {
         let has = fs::read_to_string(self.v2.join("cgroup.controllers"))?;
-        let wanted: Vec<String> =
-            CONTROLLERS.iter().filter(|c| has.split_whitespace().any(|h| h == **c)).map(|c| format!("+{c}")).collect();
+        let wanted: Vec<String> = CONTROLLERS
+            .iter()
+            .filter(|c| has.split_whitespace().any(|h| h == **c))
+            .map(|c| format!("+{c}"))
+            .collect();
         if wanted.is_empty() {
             return Ok(());
         }
@@ -202,7 +203,10 @@ impl Cgroups {
         match self.v1_dir("cpu") {
             Some(dir) => {
                 fs::write(dir.join("cpu.cfs_quota_us"), quota_us.to_string())?;
-                fs::write(dir.join("cpu.shares"), (u64::from(limits.cpu_millis_max) * 1024 / 1000).max(2).to_string())?;
+                fs::write(
+                    dir.join("cpu.shares"),
+                    (u64::from(limits.cpu_millis_max) * 1024 / 1000).max(2).to_string(),
+                )?;
                 if limits.best_effort {
                     fs::write(dir.join("cpu.idle"), "1")?;
                 }
@@ -295,7 +299,8 @@ mod tests {
         let slot = slot::claim(31_000, Path::new("/nowhere/cgroup-test")).unwrap();
         let groups = layout.of(slot);
         groups.make(&layout).unwrap();
-        let limits = Limits { memory_bytes_max: 64 << 20, cpu_millis_max: 500, pids_max: 7, best_effort: true };
+        let limits =
+            Limits { memory_bytes_max: 64 << 20, cpu_millis_max: 500, pids_max: 7, best_effort: true };
         groups.limit(&limits).unwrap();
         let pids = groups.v1_dir("pids").cloned().unwrap_or_else(|| groups.boxed());
         assert_eq!(fs::read_to_string(pids.join("pids.max")).unwrap().trim(), "7");

@@ -9,7 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use api::{Error, Result, SandboxId, spec::{Network, QosClass, Scratch}};
+use api::{
+    Error, Result, SandboxId,
+    spec::{Network, QosClass, Scratch},
+};
 
 use super::{
     Kept, Shared, blocking, network,
@@ -104,7 +107,10 @@ fn ask(plan: &Plan, upper: Upper) -> Create {
         etc: vec![
             ("hostname".into(), format!("{}\n", plan.hostname)),
             ("hosts".into(), hosts),
-            ("resolv.conf".into(), if spec.network == Network::Egress { network::resolv_conf() } else { String::new() }),
+            (
+                "resolv.conf".into(),
+                if spec.network == Network::Egress { network::resolv_conf() } else { String::new() },
+            ),
         ],
     }
 }

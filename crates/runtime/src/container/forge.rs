@@ -64,6 +64,13 @@ pub fn run(config: Config) -> io::Result<()> {
     lean::enter(&host_layout, &config.data)?;
     let layout = host_layout.moved_to(Path::new(lean::CGROUPS));
     let next_slot = std::process::id().wrapping_mul(97) % super::slot::SLOTS_MAX;
-    let mut forge = Forge { config, aether, filter: linux::confine::Filter::new(), layout, layers: root::Layers::default(), next_slot };
+    let mut forge = Forge {
+        config,
+        aether,
+        filter: linux::confine::Filter::new(),
+        layout,
+        layers: root::Layers::default(),
+        next_slot,
+    };
     forge.serve(&listener)
 }

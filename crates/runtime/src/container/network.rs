@@ -61,7 +61,11 @@ pub(crate) fn attach(slot: u32, init: Process) -> io::Result<()> {
         run("nft", &["-f", "-"], RULES)?;
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
         let pid = init.pid;
-        run("ip", &["-batch", "-"], &format!("link add {link} type veth peer name eth0 netns {pid}\nlink set {link} up\n"))?;
+        run(
+            "ip",
+            &["-batch", "-"],
+            &format!("link add {link} type veth peer name eth0 netns {pid}\nlink set {link} up\n"),
+        )?;
         let conf = format!("/proc/sys/net/ipv4/conf/{link}");
         fs::write(format!("{conf}/proxy_arp"), "1")?;
         // A sandbox answers and asks under its own address alone.
@@ -130,7 +134,11 @@ fn run(program: &str, args: &[&str], input: &str) -> io::Result<()> {
     if done.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(format!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr).trim())))
+    Err(io::Error::other(format!(
+        "{program} {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&done.stderr).trim()
+    )))
 }
 
 #[cfg(test)]

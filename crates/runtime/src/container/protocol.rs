@@ -59,11 +59,17 @@ pub struct Limits {
 /// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    Hello { version: String, pid: u32, pooled: Vec<u32> },
+    Hello {
+        version: String,
+        pid: u32,
+        pooled: Vec<u32>,
+    },
     /// Descriptors: init's pidfd, aether's pidfd, the network namespace.
     Created(Husk),
     Done,
-    Failed { message: String },
+    Failed {
+        message: String,
+    },
 }
 
 /// A process that can be found again: a pid may be used twice, a pid with its start time may not.

@@ -112,7 +112,10 @@ fn make_file(path: &Path) -> io::Result<()> {
         .map_err(|e| io::Error::new(e.kind(), format!("mkfs.btrfs (Debian package btrfs-progs): {e}")))?;
     if !made.status.success() {
         let _ = fs::remove_file(&partial);
-        return Err(io::Error::other(format!("mkfs.btrfs: {}", String::from_utf8_lossy(&made.stderr).trim())));
+        return Err(io::Error::other(format!(
+            "mkfs.btrfs: {}",
+            String::from_utf8_lossy(&made.stderr).trim()
+        )));
     }
     fs::rename(partial, path)
 }

@@ -12,10 +12,7 @@ use linux::{
     mount::{self, Opt},
     privilege, scm, sealed,
 };
-use rustix::{
-    fs::Mode,
-    mount::MountAttrFlags,
-};
+use rustix::{fs::Mode, mount::MountAttrFlags};
 
 use super::{Forge, inside};
 use crate::container::{
@@ -79,7 +76,11 @@ impl Husk {
 
     pub(super) fn record(&self) -> io::Result<protocol::Husk> {
         let process = |pid| Ok::<_, io::Error>(Process { pid, start_ticks: process::start_ticks(pid)? });
-        Ok(protocol::Husk { slot: self.slot, init: process(self.init.pid)?, aether: process(self.aether.pid)? })
+        Ok(protocol::Husk {
+            slot: self.slot,
+            init: process(self.init.pid)?,
+            aether: process(self.aether.pid)?,
+        })
     }
 
     /// Removes every trace of it. Logs what will not go: the next start of the edge sweeps it.
@@ -140,7 +141,9 @@ impl Forge {
             // The owner may not make a process in the box, host root may; the euid alone decides who owns the namespace.
             privilege::raise_effective()?;
             let args = Args { flags: NAMESPACE_FLAGS as u64, cgroup: Some(boxed.as_fd()), ..Args::default() };
-            clone::spawn(&args, || inside::run(theirs.as_fd(), dev.as_fd(), aether_program, filter, &v1_tasks))
+            clone::spawn(&args, || {
+                inside::run(theirs.as_fd(), dev.as_fd(), aether_program, filter, &v1_tasks)
+            })
         })?;
         undo.children.push(init.pidfd.try_clone()?);
         drop((theirs, v1_tasks));
@@ -191,7 +194,13 @@ fn make_dev() -> io::Result<OwnedFd> {
     let dev = mount::detached("tmpfs", &opts, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     for (name, major, minor) in DEVICES {
         let device = rustix::fs::makedev(major, minor);
-        rustix::fs::mknodat(&dev, name, rustix::fs::FileType::CharacterDevice, Mode::from_raw_mode(0o666), device)?;
+        rustix::fs::mknodat(
+            &dev,
+            name,
+            rustix::fs::FileType::CharacterDevice,
+            Mode::from_raw_mode(0o666),
+            device,
+        )?;
         // Whatever the umask was.
         rustix::fs::chmodat(&dev, name, Mode::from_raw_mode(0o666), rustix::fs::AtFlags::empty())?;
     }
@@ -203,4 +212,3 @@ fn make_dev() -> io::Result<OwnedFd> {
     }
     Ok(dev)
 }
-

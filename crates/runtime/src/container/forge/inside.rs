@@ -35,7 +35,15 @@ use crate::container::wire;
 
 /// Files of /proc that tell or change more than a sandbox's own: they read as empty.
 const MASKED_FILES: [&str; 10] = [
-    "kcore", "keys", "key-users", "kpagecount", "kpageflags", "kpagecgroup", "timer_list", "sched_debug", "kmsg",
+    "kcore",
+    "keys",
+    "key-users",
+    "kpagecount",
+    "kpageflags",
+    "kpagecgroup",
+    "timer_list",
+    "sched_debug",
+    "kmsg",
     "kallsyms",
 ];
 /// Directories of /proc that are hidden.
@@ -139,7 +147,12 @@ fn stage(control: BorrowedFd, dev: BorrowedFd) -> io::Result<()> {
     linux::netif::loopback_up()?;
     let at = |part: &str| Path::new(STAGE).join(part);
     mount::attach(dev, &at("dev"))?;
-    let pts = [Opt::Flag("newinstance"), Opt::Text("ptmxmode", "0666"), Opt::Text("mode", "0620"), Opt::Text("gid", "5")];
+    let pts = [
+        Opt::Flag("newinstance"),
+        Opt::Text("ptmxmode", "0666"),
+        Opt::Text("mode", "0620"),
+        Opt::Text("gid", "5"),
+    ];
     let no_exec = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     mount::attach(mount::detached("devpts", &pts, no_exec)?.as_fd(), &at("dev/pts"))?;
     mount::attach(mount::detached("mqueue", &[], safe())?.as_fd(), &at("dev/mqueue"))?;
@@ -175,7 +188,12 @@ fn enter_root(enter: &Enter, mut fds: Vec<OwnedFd>) -> io::Result<()> {
     let place = Path::new(STAGE).join("root");
     mount::attach(root.as_fd(), &place)?;
     rustix::process::chdir(&place)?;
-    let here = rustix::fs::openat(rustix::fs::CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let here = rustix::fs::openat(
+        rustix::fs::CWD,
+        ".",
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     for part in ["proc", "sys", "dev"] {
         let target = directory(here.as_fd(), part)?;
         mount::relocate(&Path::new(STAGE).join(part), target.as_fd())?;
@@ -183,7 +201,10 @@ fn enter_root(enter: &Enter, mut fds: Vec<OwnedFd>) -> io::Result<()> {
     let size = enter.shm_bytes_max.to_string();
     let shm = [Opt::Text("size", &size), Opt::Text("mode", "1777")];
     let nodev = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    mount::attach_at(mount::detached("tmpfs", &shm, nodev)?.as_fd(), directory(here.as_fd(), "dev/shm")?.as_fd())?;
+    mount::attach_at(
+        mount::detached("tmpfs", &shm, nodev)?.as_fd(),
+        directory(here.as_fd(), "dev/shm")?.as_fd(),
+    )?;
     write_etc(here.as_fd(), &enter.etc)?;
     rustix::system::sethostname(enter.hostname.as_bytes())?;
     mount::pivot_to_cwd()
@@ -234,7 +255,7 @@ fn become_init(init: BorrowedFd, filter: &Filter) -> io::Error {
         cred::bound_capabilities(0)
     };
     match prepare() {
-        Ok(()) => sealed::exec(init, &["aether", "init"]),
+        Ok(()) => sealed::exec(init, &["init"]),
         Err(error) => error,
     }
 }

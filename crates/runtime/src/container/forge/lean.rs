@@ -26,7 +26,11 @@ const DEVICES: [(&str, u32); 3] = [("dev/null", 3), ("dev/random", 8), ("dev/ura
 pub(super) fn enter(layout: &Layout, data: &Path) -> io::Result<()> {
     linux::mount::unshare_mounts()?;
     mount::make_all_private()?;
-    let root = mount::detached("tmpfs", &[Opt::Text("size", "1m"), Opt::Text("mode", "755")], MountAttrFlags::empty())?;
+    let root = mount::detached(
+        "tmpfs",
+        &[Opt::Text("size", "1m"), Opt::Text("mode", "755")],
+        MountAttrFlags::empty(),
+    )?;
     // The new root has to stand somewhere to become the root; /proc is there on every host.
     let proc = mount::detached("proc", &[], MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     let sys = mount::detached("sysfs", &[], MountAttrFlags::MOUNT_ATTR_NOSUID)?;

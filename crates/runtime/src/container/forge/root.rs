@@ -101,7 +101,8 @@ pub(super) fn compose(
     }
     let base = upper_base(upper)?;
     mount::idmap(base.as_fd(), userns)?;
-    let open = |name: &str| openat(&base, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let open =
+        |name: &str| openat(&base, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     context.set(&mount::fd_opt("upperdir", &open("up")?))?;
     context.set(&mount::fd_opt("workdir", &open("wk")?))?;
     // The upper never outlives a crash of the machine, so there is nothing to sync at unmount.

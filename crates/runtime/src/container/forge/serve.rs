@@ -9,7 +9,10 @@ use std::{
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen as listen_on, socket_with},
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen as listen_on,
+        socket_with,
+    },
     process::{WaitId, WaitIdOptions, waitid},
 };
 
@@ -129,7 +132,13 @@ impl Forge {
         if said.is_ok() { Next::Go } else { Next::Hangup }
     }
 
-    fn answer_create(&mut self, client: BorrowedFd, pool: &mut Vec<Husk>, create: &Create, mut fds: Vec<OwnedFd>) -> Next {
+    fn answer_create(
+        &mut self,
+        client: BorrowedFd,
+        pool: &mut Vec<Husk>,
+        create: &Create,
+        mut fds: Vec<OwnedFd>,
+    ) -> Next {
         let made = (|| {
             let listener = fds.pop().ok_or_else(|| io::Error::other("no listener came"))?;
             let husk = self.warm_husk(pool)?;
