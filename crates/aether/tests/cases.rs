@@ -1,4 +1,5 @@
 //! The scenarios of `tests/scenario`, one test each, each in a sandbox of its own. Needs root.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

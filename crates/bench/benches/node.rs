@@ -1,5 +1,6 @@
 //! `cargo xtask bench` runs it; by hand: DSEC_BINARY, DSEC_AETHER, DSEC_TEST_ROOTFS, then
 //! `cargo bench --profile fast -p bench --bench node [-- <sections>]`, sections being some of [`SECTIONS`].
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

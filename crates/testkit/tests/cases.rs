@@ -1,5 +1,6 @@
 //! Sections A to D of the black-box cases (exec, timeouts, stdin, terminals, limits), through the SDK over real HTTP.
 //! A test has the number of its case. Deadlines here bound hangs; none asserts a speed.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     process::ExitCode,

@@ -1,4 +1,5 @@
 //! Section E of the black-box cases: files, through the SDK over real HTTP. A test has the number of its case.
+#![allow(clippy::unwrap_used)]
 
 use std::process::ExitCode;
 

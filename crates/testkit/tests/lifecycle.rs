@@ -1,4 +1,5 @@
 //! Section F of the black-box cases: create, names, stop, TTL. A test has the number of its case.
+#![allow(clippy::unwrap_used)]
 
 use std::{process::ExitCode, time::Duration};
 

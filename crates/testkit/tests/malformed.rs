@@ -1,5 +1,6 @@
 //! Malformed requests over raw HTTP against the live server: each is refused by a 4xx with a code, and the server
 //! goes on.
+#![allow(clippy::unwrap_used)]
 
 use std::{process::ExitCode, time::Duration};
 

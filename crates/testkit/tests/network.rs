@@ -1,5 +1,6 @@
 //! `network: none` has loopback alone; `egress` goes out by NAT and nowhere else. The outside is a network namespace
 //! of the test's own behind a veth pair, with an address of the range for documentation and a small HTTP server.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     net::TcpListener,

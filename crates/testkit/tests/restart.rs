@@ -1,4 +1,5 @@
 //! Death of each process of the platform: the server, forge, an agent. Case 68 of the black-box cases and more.
+#![allow(clippy::unwrap_used)]
 
 use std::{process::ExitCode, time::Duration};
 

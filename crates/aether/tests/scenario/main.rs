@@ -2,6 +2,7 @@
 //!
 //! `aether-scenario serve AETHER SOCKET` starts the real agent instead, prints its pid and init's, and serves until
 //! its standard input closes. Run as root. Single-threaded, as everything that forks must be.
+#![allow(clippy::unwrap_used)]
 
 mod exec;
 mod file;

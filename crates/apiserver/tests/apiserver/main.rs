@@ -1,4 +1,5 @@
 //! The apiserver over real sockets and a real key store, before fake edges: one in its process, one behind HTTP.
+#![allow(clippy::unwrap_used)]
 
 #[path = "../../../rpc/tests/rpc/fake.rs"]
 #[allow(dead_code)]

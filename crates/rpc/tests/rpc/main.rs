@@ -1,4 +1,5 @@
 //! rpc over real sockets, against a fake of everything behind it.
+#![allow(clippy::unwrap_used)]
 
 mod exec;
 mod fake;
