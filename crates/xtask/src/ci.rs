@@ -40,7 +40,7 @@ const STEPS: &[Step] = &[
     }),
     ("docs", |_| {
         let mut doc = step::cargo(["doc", "--workspace", "--no-deps", "--profile", "fast"]);
-        step::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+        step::run(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
     }),
     ("test image", |state| image::ensure(&image::TEST).map(|path| state.rootfs = path)),
     ("tests", tests),
