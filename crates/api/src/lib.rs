@@ -1,6 +1,6 @@
 //! Data that crosses a process, and one trait per arrow of the picture. No IO.
 //!
-//! Read in this order: [`id`], [`error`], [`spec`], [`state`], [`exec`], [`file`], [`frame`], then [`arrow`],
+//! Read in this order: [`id`], [`error`], [`spec`], [`state`], [`exec`], [`mod@file`], [`frame`], then [`arrow`],
 //! where the verbs are. Every request type refuses unknown fields; every limit sits in [`limit`].
 
 pub mod arrow;

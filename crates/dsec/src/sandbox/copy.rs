@@ -24,7 +24,7 @@ pub(crate) struct Args {
     from: String,
     /// PATH or SANDBOX:PATH
     to: String,
-    /// As this user of the sandbox: a name or UID[:GID]
+    /// As this user of the sandbox: a name, UID or UID:GID
     #[arg(long, short)]
     user: Option<String>,
 }

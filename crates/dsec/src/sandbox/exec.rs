@@ -25,7 +25,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     how: How,
-    /// A name or UID[:GID]
+    /// a name, UID or UID:GID
     #[arg(long, short)]
     user: Option<String>,
     /// Working directory

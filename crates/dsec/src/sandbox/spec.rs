@@ -47,7 +47,7 @@ pub(crate) struct SpecArgs {
     /// Kind of isolation
     #[arg(long, value_enum, default_value_t = KindArg::Container)]
     kind: KindArg,
-    /// Default user of commands: a name or UID[:GID]
+    /// Default user of commands: a name, UID or UID:GID
     #[arg(long, short, help_heading = "Defaults of its commands")]
     user: Option<String>,
     /// Default working directory

@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{protocol::Process, wire};
 
-/// Field 22 of /proc/<pid>/stat: when it started, in ticks since boot.
+/// Field 22 of `/proc/<pid>/stat`: when it started, in ticks since boot.
 pub(crate) fn start_ticks(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name, field 2, may hold spaces and parentheses: count from the last one.

@@ -76,7 +76,7 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub pid: u32,
-    /// Field 22 of /proc/<pid>/stat.
+    /// Field 22 of `/proc/<pid>/stat`.
     pub start_ticks: u64,
 }
 
