@@ -17,8 +17,7 @@ pub const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// The last one: a static glibc binary cannot look `getrandom` up at run time, and the crate of that name would then
 /// open /dev/urandom, which aether's root does not have.
-const STATIC_FLAGS: &str =
-    "-C target-feature=+crt-static -C relocation-model=static -C strip=symbols --cfg=getrandom_backend=\"linux_getrandom\"";
+const STATIC_FLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static -C strip=symbols --cfg=getrandom_backend=\"linux_getrandom\"";
 
 /// The top of the repository.
 pub fn root() -> PathBuf {
