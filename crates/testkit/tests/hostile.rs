@@ -153,7 +153,7 @@ async fn rm_rf_everything_as_root(node: &Node) {
     let pair = Pair::new(node).await;
     let out = pair.attacker.exec(["bash", "-c", "rm -rf --no-preserve-root /* 2>/dev/null; echo gone"]);
     assert_eq!(out.timeout(S(120)).output().await.unwrap().stdout_text(), "gone\n");
-    let out = pair.attacker.exec(["/bin/ls", "/"]).output().await.unwrap();
+    let out = pair.attacker.exec(["/bin/ls", "/"]).cwd("/").output().await.unwrap();
     assert_eq!((out.exit.code, out.exit.reason), (127, ExitReason::NotStarted));
     // What the platform does inside needs nothing of the image.
     pair.attacker.files().write("/new/file", "x").await.unwrap();
