@@ -246,7 +246,7 @@ async fn file_api_symlink_race(node: &Node) {
     fs::write(&secret, "host").unwrap();
     let dir = secret.parent().unwrap().display().to_string();
     let swap = format!(
-        "import os,itertools\nos.makedirs('/r/real',exist_ok=True); open('/r/real/secret','w').write('inside')\nup='../'*12+{dir:?}[1:]\nprint('go',flush=True)\nfor i in itertools.count():\n os.symlink('real' if i%2 else (up if i%4 else {dir:?}),'/r/n'); os.rename('/r/n','/r/x')"
+        "import os,itertools\nos.makedirs('/r/real',exist_ok=True); open('/r/real/secret','w').write('inside')\nup='../'*12+{dir:?}[1:]\nos.symlink('real','/r/x')\nprint('go',flush=True)\nfor i in itertools.count():\n os.symlink('real' if i%2 else (up if i%4 else {dir:?}),'/r/n'); os.rename('/r/n','/r/x')"
     );
     let mut swapping = sandbox.exec(["python3", "-c", &swap]).timeout(S(150)).spawn().await.unwrap();
     swapping.next().await.unwrap();
