@@ -1,4 +1,4 @@
-//! `aether agent`: waits in forge's pool as little as a process can be, then serves one sandbox.
+//! One agent: waits in forge's pool as little as a process can be, then serves one sandbox.
 
 use std::{io, os::fd::OwnedFd, os::unix::net::UnixListener, sync::Arc};
 
@@ -7,13 +7,12 @@ use linux::scm;
 
 use crate::{Service, inside::Inside};
 
-/// Blocks until activated, then serves until killed. Ok: forge closed its end before it activated us.
-pub fn run() -> io::Result<()> {
+/// Blocks until activated by `forge`, then serves until killed. Ok: forge closed its end before it activated us.
+pub fn run(forge: OwnedFd) -> io::Result<()> {
     linux::fork::keep_heap_small();
     // Nothing of us can be traced or read by anyone inside, nor can a child before its execve.
     linux::privilege::set_undumpable()?;
     linux::clone::ensure_single_threaded()?;
-    let forge = linux::fork::inherited(3)?;
     let Some((activation, fds)) = receive(&forge)? else { return Ok(()) };
     let mut fds = fds.into_iter();
     let listener = fds.next().ok_or_else(|| io::Error::other("activation without a listener"))?;

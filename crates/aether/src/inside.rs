@@ -2,13 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{File, OpenOptions},
+    fs::File,
     io,
     os::{
         fd::{AsFd, OwnedFd},
         unix::fs::FileExt,
     },
-    path::Path,
 };
 
 use api::{
@@ -65,7 +64,8 @@ impl Inside {
             )));
         }
         let v1_tasks =
-            activation.cgroup_v1_procs.iter().map(|path| open_tasks(path)).collect::<io::Result<_>>()?;
+            activation.cgroup_v1_tasks.iter().map(|path| File::options().write(true).open(path));
+        let v1_tasks = v1_tasks.collect::<io::Result<_>>()?;
         let oom_counter = activation.oom_counter.as_deref().map(File::open).transpose()?;
         Ok(Self {
             namespaces,
@@ -131,13 +131,6 @@ impl Inside {
     pub fn base(&self, account: &Account) -> String {
         self.workdir.clone().unwrap_or_else(|| account.home.clone())
     }
-}
-
-/// A lone thread that moves itself by `tasks` needs no lock on all of the machine's forks, as `cgroup.procs` does.
-fn open_tasks(procs: &str) -> io::Result<File> {
-    let tasks = Path::new(procs).with_file_name("tasks");
-    let open = |path: &Path| OpenOptions::new().write(true).open(path);
-    open(&tasks).or_else(|_| open(Path::new(procs)))
 }
 
 /// The sandbox cannot be entered any more.

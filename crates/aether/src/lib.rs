@@ -13,8 +13,8 @@
 
 pub mod account;
 pub mod agent;
+pub mod agents;
 pub mod chronus;
-pub mod init;
 pub mod inside;
 pub mod process;
 pub mod worker;

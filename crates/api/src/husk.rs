@@ -21,6 +21,21 @@ pub const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "c
 /// The most bytes of one activation message.
 pub const ACTIVATION_BYTES_MAX: usize = 64 << 10;
 
+/// Forge's word to `aether agents`, as JSON in one message with two descriptors: the cgroup v2 directory that the agent
+/// is born in, and the far end of the agent's own channel (its descriptor 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentAsk {
+    /// The uid and gid that it becomes.
+    pub owner: u32,
+}
+
+/// The answer: the pid, with the pidfd attached, or what failed.
+pub type AgentBorn = std::result::Result<u32, String>;
+
+/// The most bytes of either.
+pub const AGENT_BYTES_MAX: usize = 1024;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Activation {
@@ -32,9 +47,9 @@ pub struct Activation {
     /// The sandbox's cgroup v2 directory `box`, owned by aether's uid. Each exec gets a child `x<n>` of it, so that
     /// `cgroup.kill` of that child ends all that the exec started.
     pub cgroup_box: String,
-    /// `cgroup.procs` of the sandbox's v1 hierarchies, where a process writes "0" to join before it enters the
+    /// `tasks` of the sandbox's v1 hierarchies, where a process writes "0" to join before it enters the
     /// namespaces. Empty on a host with v2 controllers.
-    pub cgroup_v1_procs: Vec<String>,
+    pub cgroup_v1_tasks: Vec<String>,
     /// A file that holds a line `oom_kill <count>`: v1 `memory.oom_control`, or v2 `memory.events`.
     pub oom_counter: Option<String>,
     /// Capabilities that root inside keeps, as a bit set (see `linux::confine`).

@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     // Forks: before there is a thread.
     if let Some(("floor", rest)) = args.split_first().map(|(first, rest)| (first.as_str(), rest))
         && !rest.is_empty()
-        && rest.len() == 6
+        && rest.len() == 5
     {
         return floor::main(rest);
     }

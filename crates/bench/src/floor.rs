@@ -20,7 +20,6 @@ use anyhow::{Context, Result, bail};
 use linux::{
     clone::{self, Args},
     mount::{self, Opt},
-    sealed,
 };
 use rustix::{
     fs::{CWD, FileType, Mode},
@@ -77,12 +76,12 @@ fn parse(text: &str) -> Result<Vec<(Duration, Duration)>> {
     text.lines().map(line).collect()
 }
 
-/// `floor <pooled|plain> <runs> <meta> <blob> <place> <init>`: prints nanoseconds of each create and destroy.
+/// `floor <pooled|plain> <runs> <meta> <blob> <place>`: prints nanoseconds of each create and destroy.
 pub fn main(args: &[String]) -> Result<()> {
-    let [kind, runs, meta, blob, place, init] = args else { bail!("expected six arguments") };
+    let [kind, runs, meta, blob, place] = args else { bail!("expected five arguments") };
     clone::ensure_single_threaded()?;
     let runs = runs.parse::<usize>()? + WARM_UP_RUNS;
-    let floor = Floor::new(Path::new(meta), Path::new(blob), Path::new(place), Path::new(init))?;
+    let floor = Floor::new(Path::new(meta), Path::new(blob), Path::new(place))?;
     let pool = if kind == "pooled" { network_namespaces(runs)? } else { Vec::new() };
     let done = (0..runs).try_for_each(|run| floor.run(run, pool.get(run)));
     drop(pool);
@@ -121,7 +120,7 @@ fn cgroup_v2() -> Result<PathBuf> {
 }
 
 impl Floor {
-    fn new(meta: &Path, blob: &Path, place: &Path, init: &Path) -> Result<Self> {
+    fn new(meta: &Path, blob: &Path, place: &Path) -> Result<Self> {
         mount::unshare_mounts()?;
         mount::make_all_private()?;
         let text = |p: &Path| p.to_str().map(str::to_owned).context("a path is not UTF-8");
@@ -133,7 +132,7 @@ impl Floor {
         fs::create_dir(&cgroup)?;
         let root = place.join("root");
         fs::create_dir(&root)?;
-        Ok(Self { cgroup, place: place.to_owned(), root, layer, init: sealed::program(init)? })
+        Ok(Self { cgroup, place: place.to_owned(), root, layer, init: linux::init::program()? })
     }
 
     fn run(&self, run: usize, netns: Option<&File>) -> Result<()> {
@@ -182,7 +181,7 @@ impl Floor {
     /// In the child, from clone to exec.
     fn inside(&self, overlay: BorrowedFd, netns: Option<&File>) -> i32 {
         let error = match self.enter(overlay, netns) {
-            Ok(()) => sealed::exec(self.init.as_fd(), &["aether", "init"]),
+            Ok(()) => linux::init::become_init(self.init.as_fd()),
             Err(error) => error,
         };
         eprintln!("floor: {error}");

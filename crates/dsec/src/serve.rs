@@ -84,6 +84,7 @@ impl Backend {
         if !rustix::process::geteuid().is_root() {
             bail!("dsec up needs root: it makes namespaces, cgroups and mounts");
         }
+        container::run_dir::ensure(&config.data).context("the run directory")?;
         let forge = node::forge::ensure_link(&config.data).context("the link to forge")?;
         let backend = container::Config {
             data: config.data.clone(),

@@ -30,7 +30,7 @@ impl EdgeConfig {
     pub fn new(edge: EdgeId, data: &Path, capacity: Capacity) -> Self {
         Self {
             edge,
-            ledger_dir: data.join("ledger"),
+            ledger_dir: data.join("run/ledger"),
             spool_dir: data.join("spool"),
             capacity,
             creates_in_flight_max: 16,

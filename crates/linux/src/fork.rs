@@ -134,15 +134,10 @@ pub fn signal(pidfd: BorrowedFd, signal: i32) -> io::Result<()> {
     check(done as i32).map(drop)
 }
 
-/// Ignores SIGCHLD, so that the kernel reaps children and adopted orphans by itself, and sleeps for ever.
-pub fn reap_for_ever() -> ! {
-    // SAFETY: SIG_IGN installs no code; pause touches nothing.
-    unsafe {
-        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
-        loop {
-            libc::pause();
-        }
-    }
+/// Ignores SIGCHLD, also after an exec, so that the kernel reaps children and adopted orphans by itself.
+pub fn ignore_children() {
+    // SAFETY: SIG_IGN installs no code.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
 /// The descriptor `number` that the parent left open for us. Call it once, first thing. Errors: it is not open.

@@ -9,6 +9,7 @@ pub mod confine;
 pub mod cred;
 pub mod descriptors;
 pub mod fork;
+pub mod init;
 pub mod loopdev;
 pub mod mount;
 pub mod netif;

@@ -15,11 +15,16 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 /// Copies the program at `path` into a sealed memfd.
 pub fn program(path: &Path) -> io::Result<OwnedFd> {
-    let fd = memfd_create("dsec", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::EXEC)?;
     let mut bytes = Vec::new();
     File::open(path)?.read_to_end(&mut bytes)?;
+    of(&bytes)
+}
+
+/// A program's bytes in a sealed memfd.
+pub fn of(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = memfd_create("dsec", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::EXEC)?;
     let mut file = File::from(fd.try_clone()?);
-    file.write_all(&bytes)?;
+    file.write_all(bytes)?;
     fcntl_add_seals(&fd, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
     // Out of the way of the low numbers that a child gives meaning to.
     Ok(rustix::io::fcntl_dupfd_cloexec(&fd, 64)?)

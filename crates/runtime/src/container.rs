@@ -11,6 +11,7 @@ mod forge_client;
 mod network;
 mod process;
 pub mod protocol;
+pub mod run_dir;
 mod slot;
 mod stop;
 mod sweep;
@@ -79,7 +80,7 @@ struct Shared {
 impl Container {
     /// Mounts the volume, starts or finds forge. Blocking. Errors: what is missing on this node.
     pub fn start(config: Config) -> io::Result<Self> {
-        std::fs::create_dir_all(config.data.join("run"))?;
+        run_dir::ensure(&config.data)?;
         let volume = Volume::ensure(&config.data)?;
         let forge = ForgeClient::new(&config);
         forge.ensure_running()?;
@@ -95,7 +96,8 @@ impl Container {
         self.shared.sweep(|| Ok(Vec::new()))?;
         self.shared.layout.remove_parent();
         network::remove_rules();
-        self.shared.volume.unmount()
+        self.shared.volume.unmount()?;
+        run_dir::unmount(&self.shared.config.data)
     }
 
     /// Removes what an earlier edge of this data directory left and nobody has adopted. Blocking.

@@ -36,7 +36,7 @@ async fn settled(node: &Node, pool_max: usize) {
         if slots.len() <= pool_max {
             let uppers = std::fs::read_dir(node.data().join("volume/uppers")).unwrap().count();
             assert_eq!(uppers, 0, "uppers are left");
-            let ledger = std::fs::read_dir(node.data().join("ledger")).unwrap();
+            let ledger = std::fs::read_dir(node.data().join("run/ledger")).unwrap();
             let entries =
                 ledger.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("sb-")).count();
             assert_eq!(entries, 0, "ledger entries are left");

@@ -47,11 +47,6 @@ fn v2(name: &str) -> PathBuf {
     Path::new(UNIFIED).join(name)
 }
 
-/// A program built with this one.
-fn beside(name: &str) -> PathBuf {
-    std::env::current_exe().expect("self").with_file_name(name)
-}
-
 fn die_with_parent() {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("die with parent");
 }
@@ -71,7 +66,7 @@ impl Husk {
         make_cgroups(&name, owner);
         let root = root_path(&name);
         fs::create_dir_all(&root).expect("root");
-        let program = sealed::program(&beside("aether")).expect("aether");
+        let program = linux::init::program().expect("init");
         let (ours, theirs) = scm::pair().expect("pair");
         let init = privilege::as_owner(owner, || {
             clone::spawn(&Args { flags: NEW, ..Args::default() }, || {
@@ -83,7 +78,7 @@ impl Husk {
                 scm::send(&theirs, b"r", &[]).expect("ready");
                 // Nothing of the test's stays open in it.
                 let kept = linux::fork::keep_only(&[program.as_fd()]).expect("close");
-                panic!("{}", sealed::exec(kept[0].as_fd(), &["aether", "init"]));
+                panic!("{}", linux::init::become_init(kept[0].as_fd()));
             })
         })
         .expect("init");
@@ -114,7 +109,7 @@ impl Husk {
             user: None,
             workdir: None,
             cgroup_box: text(v2(&self.name).join("box")),
-            cgroup_v1_procs: V1.iter().map(|c| text(v1(c, &self.name).join("cgroup.procs"))).collect(),
+            cgroup_v1_tasks: V1.iter().map(|c| text(v1(c, &self.name).join("tasks"))).collect(),
             oom_counter: Some(text(v1("memory", &self.name).join("memory.oom_control"))),
             capabilities: capability::DEFAULT,
         }

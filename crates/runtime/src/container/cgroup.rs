@@ -27,6 +27,8 @@ const PERIOD_US: u64 = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     pub v2: PathBuf,
+    /// Controllers that v2 has and we use.
+    v2_controllers: Vec<&'static str>,
     /// Controller and mount point, for those that v1 has.
     pub v1: Vec<(&'static str, PathBuf)>,
 }
@@ -34,7 +36,11 @@ pub struct Layout {
 impl Layout {
     /// Reads `/proc/self/mounts`.
     pub fn detect() -> io::Result<Self> {
-        Self::parse(&fs::read_to_string("/proc/self/mounts")?)
+        let mut layout = Self::parse(&fs::read_to_string("/proc/self/mounts")?)?;
+        let has = fs::read_to_string(layout.v2.join("cgroup.controllers"))?;
+        layout.v2_controllers =
+            CONTROLLERS.into_iter().filter(|c| has.split_whitespace().any(|h| h == *c)).collect();
+        Ok(layout)
     }
 
     fn parse(mounts: &str) -> io::Result<Self> {
@@ -57,12 +63,16 @@ impl Layout {
         }
         let v2 = v2
             .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no cgroup v2 hierarchy is mounted"))?;
-        Ok(Self { v2, v1 })
+        Ok(Self { v2, v2_controllers: Vec::new(), v1 })
     }
 
     /// The same hierarchies, mounted under another root.
     pub fn moved_to(&self, root: &Path) -> Self {
-        Self { v2: root.join("unified"), v1: self.v1.iter().map(|(c, _)| (*c, root.join(c))).collect() }
+        Self {
+            v2: root.join("unified"),
+            v2_controllers: self.v2_controllers.clone(),
+            v1: self.v1.iter().map(|(c, _)| (*c, root.join(c))).collect(),
+        }
     }
 
     /// The cgroups of a slot.
@@ -82,20 +92,19 @@ impl Layout {
         });
     }
 
-    /// Hands the controllers that v2 has down to where the sandboxes are.
-    fn enable_v2_controllers(&self) -> io::Result<()> {
-        let has = fs::read_to_string(self.v2.join("cgroup.controllers"))?;
-        let wanted: Vec<String> = CONTROLLERS
-            .iter()
-            .filter(|c| has.split_whitespace().any(|h| h == **c))
-            .map(|c| format!("+{c}"))
-            .collect();
-        if wanted.is_empty() {
+    /// Makes the common parent, and hands the controllers that v2 has down to where the sandboxes are.
+    fn make_parent(&self) -> io::Result<()> {
+        fs::create_dir_all(self.v2.join("dsec"))?;
+        self.hand_down(&self.v2)?;
+        self.hand_down(&self.v2.join("dsec"))
+    }
+
+    fn hand_down(&self, at: &Path) -> io::Result<()> {
+        if self.v2_controllers.is_empty() {
             return Ok(());
         }
-        fs::create_dir_all(self.v2.join("dsec"))?;
-        fs::write(self.v2.join("cgroup.subtree_control"), wanted.join(" "))?;
-        fs::write(self.v2.join("dsec/cgroup.subtree_control"), wanted.join(" "))
+        let all: Vec<String> = self.v2_controllers.iter().map(|c| format!("+{c}")).collect();
+        fs::write(at.join("cgroup.subtree_control"), all.join(" "))
     }
 }
 
@@ -118,28 +127,24 @@ impl Cgroups {
     }
 
     fn try_make(&self, layout: &Layout) -> io::Result<()> {
-        layout.enable_v2_controllers()?;
         let owner = Some(slot::owner(self.slot));
-        fs::create_dir_all(&self.v2)?;
-        for dir in [self.v2.clone(), self.v2.join("agent"), self.boxed()] {
-            fs::create_dir_all(&dir)?;
-            chown(&dir, owner, owner)?;
-            for file in ["cgroup.procs", "cgroup.threads", "cgroup.kill", "cgroup.subtree_control"] {
-                match chown(dir.join(file), owner, owner) {
-                    Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                    _ => {}
-                }
+        match make_dir(&self.v2) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                layout.make_parent()?;
+                make_dir(&self.v2)?;
             }
+            made => made?,
         }
-        let has = fs::read_to_string(self.v2.join("cgroup.controllers"))?;
-        if !has.trim().is_empty() {
-            let all: Vec<String> = has.split_whitespace().map(|c| format!("+{c}")).collect();
-            fs::write(self.v2.join("cgroup.subtree_control"), all.join(" "))?;
-        }
+        // What a fork from aether's cgroup into one below the box asks for: to write to the common ancestor.
+        chown(self.v2.join("cgroup.procs"), owner, owner)?;
+        make_dir(&self.v2.join("agent"))?;
+        make_dir(&self.boxed())?;
+        // aether makes the cgroups of execs, and owns what it makes.
+        chown(self.boxed(), owner, owner)?;
+        layout.hand_down(&self.v2)?;
         for (_, dir) in &self.v1 {
             fs::create_dir_all(dir)?;
             // aether joins for its children: it may write here, and the kernel lets it move only its own processes.
-            chown(dir.join("cgroup.procs"), owner, owner)?;
             chown(dir.join("tasks"), owner, owner)?;
         }
         Ok(())
@@ -150,9 +155,10 @@ impl Cgroups {
         self.v2.join("box")
     }
 
-    /// `cgroup.procs` of the v1 hierarchies.
-    pub fn v1_procs(&self) -> Vec<PathBuf> {
-        self.v1.iter().map(|(_, dir)| dir.join("cgroup.procs")).collect()
+    /// `tasks` of the v1 hierarchies. A lone thread that moves itself there needs no lock on all of the machine's forks,
+    /// as `cgroup.procs` does.
+    pub fn v1_tasks(&self) -> Vec<PathBuf> {
+        self.v1.iter().map(|(_, dir)| dir.join("tasks")).collect()
     }
 
     /// The file that counts kills by the memory limit.
@@ -180,7 +186,7 @@ impl Cgroups {
 
     /// The v1 limits, for a lone thread to join by writing "0": for the same reason it does so itself.
     pub fn open_v1_tasks(&self) -> io::Result<Vec<fs::File>> {
-        self.v1.iter().map(|(_, dir)| fs::File::options().write(true).open(dir.join("tasks"))).collect()
+        self.v1_tasks().into_iter().map(|tasks| fs::File::options().write(true).open(tasks)).collect()
     }
 
     /// Sets the limits.
@@ -239,6 +245,14 @@ impl Cgroups {
         dirs.extend([self.boxed(), self.v2.join("agent"), self.v2.clone()]);
         dirs.extend(self.v1.iter().map(|(_, dir)| dir.clone()));
         dirs.iter().try_for_each(|dir| remove_dir(dir, deadline))
+    }
+}
+
+/// Makes it where it is not there yet.
+fn make_dir(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
     }
 }
 

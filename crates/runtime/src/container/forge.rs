@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! serve   the loop: requests, refill of the pool, reaping
+//! agents  the process that forks an aether for each husk
 //! husk    namespaces, cgroups, uids, the first process and an aether, waiting
 //! create  a husk becomes a sandbox: limits, root, activation
 //! root    layers and upper composed by overlayfs, ids mapped
@@ -13,6 +14,7 @@
 //! lean    forge's own mount namespace
 //! ```
 
+mod agents;
 mod create;
 mod husk;
 mod inside;
@@ -44,7 +46,9 @@ pub struct Config {
 /// What every part of forge needs.
 struct Forge {
     config: Config,
-    aether: OwnedFd,
+    agents: agents::Agents,
+    /// pid 1 of every sandbox.
+    init: OwnedFd,
     /// Built once; every first process installs it.
     filter: linux::confine::Filter,
     /// As forge's own mount namespace shows it, which is also aether's.
@@ -59,6 +63,7 @@ pub fn run(config: Config) -> io::Result<()> {
     linux::privilege::become_subreaper()?;
     linux::privilege::set_undumpable()?;
     let aether = linux::sealed::program(&config.aether)?;
+    let init = linux::init::program()?;
     let host_layout = Layout::detect()?;
     let listener = serve::listen(&config.socket)?;
     lean::enter(&host_layout, &config.data)?;
@@ -66,7 +71,8 @@ pub fn run(config: Config) -> io::Result<()> {
     let next_slot = std::process::id().wrapping_mul(97) % super::slot::SLOTS_MAX;
     let mut forge = Forge {
         config,
-        aether,
+        agents: agents::Agents::start(aether)?,
+        init,
         filter: linux::confine::Filter::new(),
         layout,
         layers: root::Layers::default(),

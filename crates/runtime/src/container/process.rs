@@ -1,7 +1,8 @@
 //! Processes that this one need not be the parent of: found again by pid and start time, watched by pidfd.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     os::fd::{BorrowedFd, OwnedFd},
     time::Duration,
 };
@@ -10,9 +11,15 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{protocol::Process, wire};
 
+/// A line of 52 numbers and a name of 15 bytes.
+const STAT_BYTES_MAX: usize = 2048;
+
 /// Field 22 of `/proc/<pid>/stat`: when it started, in ticks since boot.
 pub(crate) fn start_ticks(pid: u32) -> io::Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // One read: the kernel writes the whole line anew for each.
+    let mut line = [0; STAT_BYTES_MAX];
+    let length = fs::File::open(format!("/proc/{pid}/stat"))?.read(&mut line)?;
+    let stat = String::from_utf8_lossy(&line[..length]);
     // The name, field 2, may hold spaces and parentheses: count from the last one.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     after_name

@@ -52,7 +52,7 @@ impl Forge {
             user: create.user.clone(),
             workdir: create.workdir.clone(),
             cgroup_box: path(husk.cgroups.boxed()),
-            cgroup_v1_procs: husk.cgroups.v1_procs().into_iter().map(path).collect(),
+            cgroup_v1_tasks: husk.cgroups.v1_tasks().into_iter().map(path).collect(),
             oom_counter: husk.cgroups.oom_counter().map(path),
             capabilities: linux::confine::capability::DEFAULT,
         };

@@ -8,9 +8,8 @@ use std::{
 
 use linux::{
     clone::{self, Args, Child},
-    cred,
     mount::{self, Opt},
-    privilege, scm, sealed,
+    privilege, scm,
 };
 use rustix::{fs::Mode, mount::MountAttrFlags};
 
@@ -136,13 +135,13 @@ impl Forge {
         let dev = make_dev()?;
         let (boxed, v1_tasks) = (cgroups.open_boxed()?, cgroups.open_v1_tasks()?);
         let (init_control, theirs) = scm::pair()?;
-        let (aether_program, filter) = (self.aether.as_fd(), &self.filter);
+        let (init_program, filter) = (self.init.as_fd(), &self.filter);
         let init = privilege::as_owner(slot::owner(slot), || {
             // The owner may not make a process in the box, host root may; the euid alone decides who owns the namespace.
             privilege::raise_effective()?;
             let args = Args { flags: NAMESPACE_FLAGS as u64, cgroup: Some(boxed.as_fd()), ..Args::default() };
             clone::spawn(&args, || {
-                inside::run(theirs.as_fd(), dev.as_fd(), aether_program, filter, &v1_tasks)
+                inside::run(theirs.as_fd(), dev.as_fd(), init_program, filter, &v1_tasks)
             })
         })?;
         undo.children.push(init.pidfd.try_clone()?);
@@ -152,7 +151,7 @@ impl Forge {
         mount::idmap(dev.as_fd(), userns.as_fd())?;
 
         let (aether_control, theirs) = scm::pair()?;
-        let aether = self.spawn_aether(slot, cgroups.open_agent()?.as_fd(), theirs.as_fd())?;
+        let aether = self.agents.bear(slot::owner(slot), cgroups.open_agent()?.as_fd(), theirs.as_fd())?;
         undo.children.push(aether.pidfd.try_clone()?);
         drop(theirs);
 
@@ -164,20 +163,6 @@ impl Forge {
             .collect::<io::Result<Vec<OwnedFd>>>()?;
         undo.armed = false;
         Ok(Husk { slot, cgroups, init, init_control, aether, aether_control, namespaces })
-    }
-
-    /// An aether that waits for its activation on descriptor 3, as the owner of `slot`.
-    fn spawn_aether(&self, slot: u32, cgroup: BorrowedFd, control: BorrowedFd) -> io::Result<Child> {
-        let owner = slot::owner(slot);
-        clone::spawn(&Args { cgroup: Some(cgroup), ..Args::default() }, || {
-            let done = (|| -> io::Result<()> {
-                linux::descriptors::keep_as(control, 3)?;
-                cred::become_user(owner, owner, &[])?;
-                Err(sealed::exec(self.aether.as_fd(), &["aether", "agent"]))
-            })();
-            tracing::error!(error = ?done.err(), "aether not started");
-            1
-        })
     }
 }
 
@@ -192,18 +177,14 @@ fn map_ids(pid: u32, slot: u32) -> io::Result<()> {
 fn make_dev() -> io::Result<OwnedFd> {
     let opts = [Opt::Text("size", "64k"), Opt::Text("mode", "755")];
     let dev = mount::detached("tmpfs", &opts, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
-    for (name, major, minor) in DEVICES {
+    let umask = rustix::process::umask(Mode::empty());
+    let nodes = DEVICES.iter().try_for_each(|&(name, major, minor)| {
         let device = rustix::fs::makedev(major, minor);
-        rustix::fs::mknodat(
-            &dev,
-            name,
-            rustix::fs::FileType::CharacterDevice,
-            Mode::from_raw_mode(0o666),
-            device,
-        )?;
-        // Whatever the umask was.
-        rustix::fs::chmodat(&dev, name, Mode::from_raw_mode(0o666), rustix::fs::AtFlags::empty())?;
-    }
+        let kind = rustix::fs::FileType::CharacterDevice;
+        rustix::fs::mknodat(&dev, name, kind, Mode::from_raw_mode(0o666), device)
+    });
+    rustix::process::umask(umask);
+    nodes?;
     for (target, name) in LINKS {
         rustix::fs::symlinkat(target, &dev, name)?;
     }

@@ -22,7 +22,6 @@ use linux::{
     confine::Filter,
     cred,
     mount::{self, Opt},
-    sealed,
 };
 use rustix::{
     fs::{Mode, OFlags, ResolveFlags, openat2},
@@ -255,7 +254,7 @@ fn become_init(init: BorrowedFd, filter: &Filter) -> io::Error {
         cred::bound_capabilities(0)
     };
     match prepare() {
-        Ok(()) => sealed::exec(init, &["init"]),
+        Ok(()) => linux::init::become_init(init),
         Err(error) => error,
     }
 }
