@@ -63,8 +63,7 @@ impl Inside {
                 NAMESPACES.len()
             )));
         }
-        let v1_tasks =
-            activation.cgroup_v1_tasks.iter().map(|path| File::options().write(true).open(path));
+        let v1_tasks = activation.cgroup_v1_tasks.iter().map(|path| File::options().write(true).open(path));
         let v1_tasks = v1_tasks.collect::<io::Result<_>>()?;
         let oom_counter = activation.oom_counter.as_deref().map(File::open).transpose()?;
         Ok(Self {

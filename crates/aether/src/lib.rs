@@ -15,6 +15,7 @@ pub mod account;
 pub mod agent;
 pub mod agents;
 pub mod chronus;
+pub mod heap;
 pub mod inside;
 pub mod process;
 pub mod worker;

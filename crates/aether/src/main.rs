@@ -9,9 +9,7 @@ fn main() -> ExitCode {
     let done = match std::env::args().nth(1).unwrap_or_default().as_str() {
         "agents" => aether::agents::run(),
         "agent" => linux::fork::inherited(3).and_then(aether::agent::run),
-        other => {
-            Err(io::Error::other(format!("expected the role `agents` or `agent`, got `{other}`")))
-        }
+        other => Err(io::Error::other(format!("expected the role `agents` or `agent`, got `{other}`"))),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

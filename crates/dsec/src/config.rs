@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) log: String,
     /// Log as one JSON object a line.
     pub(crate) log_json: bool,
+    /// Log each span of a request when it ends, with its times. Below `rpc` they are at level `debug`.
+    pub(crate) log_spans: bool,
     /// The context file that tells the CLI and the SDK of this server; empty: none but the one in `data`.
     pub(crate) context: PathBuf,
     /// The static aether binary. Empty: `aether` beside this program.
@@ -50,6 +52,7 @@ impl Default for Config {
             edge: "e1".into(),
             log: "info".into(),
             log_json: false,
+            log_spans: false,
             context: libdsec::default_context_path().unwrap_or_default(),
             aether: std::env::var_os("DSEC_AETHER").map(PathBuf::from).unwrap_or_default(),
             pool_size: 8,

@@ -16,6 +16,7 @@ use api::{
 };
 use futures_util::{StreamExt, stream, stream::FuturesUnordered};
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument;
 
 use crate::{
     clock::now_ms,
@@ -47,6 +48,7 @@ struct Batch {
 
 /// See `api::arrow::Edge::create`. For a request of one sandbox also `no_capacity` and `already_exists` are errors of
 /// the whole, before anything is made.
+#[tracing::instrument(level = "debug", name = "edge.create", skip_all)]
 pub(crate) async fn create(parts: &Arc<Parts>, request: CreateRequest) -> Result<BoxStream<CreateEvent>> {
     parts.check_open()?;
     request.validate()?;
@@ -71,7 +73,7 @@ pub(crate) async fn create(parts: &Arc<Parts>, request: CreateRequest) -> Result
         }
     };
     let (events, receiver) = mpsc::channel(EVENTS_IN_FLIGHT);
-    tokio::spawn(batch.drive(first, events));
+    tokio::spawn(batch.drive(first, events).in_current_span());
     Ok(Box::pin(stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|event| (event, receiver))
     })))
@@ -99,6 +101,7 @@ impl Batch {
     }
 
     /// Admits one sandbox and starts its actor. Errors: `no_capacity`, `already_exists`.
+    #[tracing::instrument(level = "debug", name = "edge.admit", skip_all)]
     fn begin(&self, index: u32) -> Result<Begun> {
         let parts = &self.parts;
         parts.check_open()?;
@@ -129,7 +132,8 @@ impl Batch {
             Actor::new((sandbox.clone(), ends), (entry, None), (runtime, parts.clone()), (reservation, used));
         let plan = Box::new(plan::plan_sandbox(&id, spec, &self.composition));
         let (done, ready) = oneshot::channel();
-        actor.start(Begin::Create { plan, place, ready: done });
+        let span = tracing::debug_span!("edge.sandbox.create", sandbox_id = %id);
+        actor.start(Begin::Create { plan, place, ready: done, span });
         Ok(Begun { sandbox, ready })
     }
 

@@ -102,14 +102,18 @@ impl Image {
     }
 }
 
-/// Tells the allocator to give memory back early and to keep to one arena: for a process that idles most of its life.
+/// What one buffer of a stream may take from the heap: a larger one is mapped, cleared and unmapped each time.
+const STREAM_BUFFER_BYTES_MAX: i32 = 1 << 20;
+
+/// Tells the allocator to keep to one arena and to ask for little: for a process that idles most of its life. What a
+/// stream took stays until [`trim_heap`].
 pub fn keep_heap_small() {
     // SAFETY: integers only.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 10);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * STREAM_BUFFER_BYTES_MAX);
         libc::mallopt(libc::M_TOP_PAD, 4 << 10);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, STREAM_BUFFER_BYTES_MAX);
     }
 }
 

@@ -7,7 +7,12 @@
 //! Why not a program of Rust and libc: the start of a static libc asks the processor what it can do some 70 times, and
 //! each question leaves the virtual machine (4 us). It would cost every start 0.35 ms, and every sandbox 60 KB.
 
-use std::{arch::global_asm, ffi::CStr, io, os::fd::{BorrowedFd, OwnedFd}};
+use std::{
+    arch::global_asm,
+    ffi::CStr,
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
 use crate::sealed;
 
@@ -59,6 +64,7 @@ global_asm!(
     ".popsection",
 );
 
+// SAFETY: the labels above, which bound the program's bytes.
 unsafe extern "C" {
     static dsec_init_start: u8;
     static dsec_init_end: u8;

@@ -163,7 +163,11 @@ async fn blocking<T: Send + 'static>(
     what: &'static str,
     step: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
-    let done = tokio::task::spawn_blocking(step).await.map_err(io::Error::other).and_then(|done| done);
+    let span = tracing::Span::current();
+    let done = tokio::task::spawn_blocking(move || span.in_scope(step))
+        .await
+        .map_err(io::Error::other)
+        .and_then(|done| done);
     done.map_err(|error| {
         tracing::error!(%error, what, "container step failed");
         match error.kind() {

@@ -27,19 +27,27 @@ pub struct Node {
     scratch: PathBuf,
     leak: Leak,
     access: Mutex<Context>,
+    /// More flags of `dsec up`.
+    flags: Vec<String>,
     stopped: bool,
 }
 
 impl Node {
     /// Starts it and imports the image. Errors: what is missing, or the end of the server's log.
     pub async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// As [`Node::start`], with more flags for `dsec up`.
+    pub async fn start_with(flags: &[&str]) -> Result<Self> {
         let artifacts = Artifacts::find()?;
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let scratch = PathBuf::from(format!("/var/tmp/dsec-testkit-{}-{serial}", std::process::id()));
         fs::create_dir_all(&scratch)?;
         let leak = Leak::snapshot(&scratch.join("data"));
         let access = Mutex::new(Context { url: String::new(), api_key: String::new() });
-        let node = Self { artifacts, scratch, leak, access, stopped: false };
+        let flags = flags.iter().map(|f| (*f).to_owned()).collect();
+        let node = Self { artifacts, scratch, leak, access, flags, stopped: false };
         node.up()?;
         let query = ImportQuery {
             user: Some("user".into()),
@@ -115,8 +123,8 @@ impl Node {
 
     /// Starts the server on the data that is there.
     pub fn up(&self) -> Result<()> {
-        let out =
-            self.cli().args(["up", "--detach", "--listen", "127.0.0.1:0"]).output().context("dsec up")?;
+        let out = self.cli().args(["up", "--detach", "--listen", "127.0.0.1:0"]).args(&self.flags).output();
+        let out = out.context("dsec up")?;
         if !out.status.success() {
             bail!("dsec up: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
         }

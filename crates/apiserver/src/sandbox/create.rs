@@ -9,6 +9,7 @@ use api::{
 use crate::Apiserver;
 
 impl Apiserver {
+    #[tracing::instrument(level = "debug", name = "apiserver.create", skip_all)]
     pub(crate) async fn sandbox_create(&self, request: CreateRequest) -> Result<BoxStream<CreateEvent>> {
         request.validate()?;
         self.any_edge()?.create(request).await

@@ -7,6 +7,7 @@ use api::{Result, SandboxId, arrow::Chronus};
 use crate::Apiserver;
 
 impl Apiserver {
+    #[tracing::instrument(level = "debug", name = "apiserver.exec", skip_all)]
     pub(crate) async fn sandbox_exec(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
         self.edge_of(id)?.chronus(id).await
     }

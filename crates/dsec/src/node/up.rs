@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, fmt::format::FmtSpan};
 
 use super::lock::{Holder, Lock, holder};
 use crate::{
@@ -37,8 +37,9 @@ Examples:
 
 The file of --config is TOML, and each of its keys may be left out:
   data = \"/var/lib/dsec\"        listen = \"127.0.0.1:3732\"    edge = \"e1\"
-  log = \"info\"                  log_json = false             context = \"/root/.config/dsec/context.toml\"
+  log = \"info\"                  log_json = false             log_spans = false
   aether = \"/usr/lib/dsec/aether\"                            pool_size = 8
+  context = \"/root/.config/dsec/context.toml\"
   [capacity]                    memory_bytes_max = 17179869184
   memory_oversell_percent = 400 cpu_millis_max = 8000        cpu_oversell_percent = 10000
   pids_max = 4194304            sandboxes_max = 4096")]
@@ -61,6 +62,9 @@ pub(crate) struct Args {
     /// Log as JSON, one object a line
     #[arg(long)]
     log_json: bool,
+    /// Log each span of a request when it ends, with its times; e.g. with --log debug
+    #[arg(long)]
+    log_spans: bool,
     /// The context file to write, for the other commands to find
     #[arg(long, value_name = "FILE", conflicts_with = "no_context")]
     context: Option<PathBuf>,
@@ -86,6 +90,7 @@ impl Args {
             config.log = log.clone();
         }
         config.log_json |= self.log_json;
+        config.log_spans |= self.log_spans;
         config.fake = self.fake;
         if let Some(context) = &self.context {
             config.context = context.clone();
@@ -131,8 +136,10 @@ async fn foreground(config: Config, session: bool) -> anyhow::Result<()> {
 fn log_to_stderr(config: &Config) {
     // The filter was checked with the rest of the configuration.
     let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    let spans = if config.log_spans { FmtSpan::CLOSE } else { FmtSpan::NONE };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_span_events(spans)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     if config.log_json {
@@ -190,7 +197,8 @@ fn command(config: &Config, args: &Args) -> anyhow::Result<Command> {
     } else {
         command.arg("--context").arg(&config.context);
     }
-    for (flag, given) in [("--log-json", config.log_json), ("--fake", args.fake)] {
+    let flags = [("--log-json", config.log_json), ("--log-spans", config.log_spans), ("--fake", args.fake)];
+    for (flag, given) in flags {
         if given {
             command.arg(flag);
         }

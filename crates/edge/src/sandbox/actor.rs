@@ -19,6 +19,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
 };
+use tracing::{Instrument, Span};
 
 use super::{Command, Ends, Sandbox, Status, machine::Machine};
 use crate::{admission::Reservation, clock::now_ms, gate::Place, ledger::Entry, node::Parts, uses::Use};
@@ -29,6 +30,8 @@ pub(crate) enum Begin {
         plan: Box<Plan>,
         place: Place,
         ready: oneshot::Sender<Result<()>>,
+        /// The request that it is made for.
+        span: Span,
     },
     /// It lives already.
     Adopt(Handle),
@@ -110,10 +113,13 @@ impl Actor {
 
     async fn run(mut self, begin: Begin) {
         let ended = match begin {
-            Begin::Create { plan, place, ready } => match self.create(*plan, place, ready).await {
-                Some(handle) => Some(handle.ended),
-                None => return self.reap().await,
-            },
+            Begin::Create { plan, place, ready, span } => {
+                let made = self.create(*plan, place, ready).instrument(span).await;
+                match made {
+                    Some(handle) => Some(handle.ended),
+                    None => return self.reap().await,
+                }
+            }
             Begin::Adopt(handle) => Some(handle.ended),
             Begin::Broken(_) => None,
             Begin::Reap => {

@@ -15,6 +15,7 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, sleep_until},
 };
+use tracing::Instrument;
 
 use super::Actor;
 use crate::gate::Place;
@@ -87,7 +88,7 @@ impl Actor {
     fn start_making(&self, plan: Plan) -> Making {
         let (runtime, parts) = (self.runtime.clone(), self.parts.clone());
         let (entry, slot) = (self.entry.clone(), self.record.clone());
-        Making(tokio::spawn(async move {
+        let making = async move {
             let failed = Arc::new(std::sync::Mutex::new(None));
             let note = |record: &Record| {
                 let mut entry = entry.clone();
@@ -104,7 +105,8 @@ impl Actor {
                 return Err(Error::internal("the node cannot write its ledger"));
             }
             Ok(handle)
-        }))
+        };
+        Making(tokio::spawn(making.in_current_span()))
     }
 
     async fn make(&mut self, plan: Plan, deadline: Instant) -> Result<Handle> {
@@ -133,6 +135,7 @@ impl Actor {
     }
 
     /// It runs: into the ledger first, so that what the caller is told of is found again.
+    #[tracing::instrument(level = "debug", name = "edge.ledger", skip_all)]
     fn admit(&mut self, handle: Handle) -> Result<Handle> {
         self.entry.state = State::Running;
         self.save()?;

@@ -29,6 +29,7 @@ use api::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use crate::clock::now_ms;
 use log::Log;
@@ -198,6 +199,7 @@ impl Execs {
 
     /// Starts a command, or attaches to the run of its key. A caller who leaves in the middle changes nothing.
     /// Errors: `invalid_argument`, `conflict`, `no_capacity`, `deadline_exceeded`, and aether's own.
+    #[tracing::instrument(level = "debug", name = "edge.exec", skip_all)]
     pub(crate) async fn exec(
         self: &Arc<Self>,
         request: ExecRequest,
@@ -210,7 +212,8 @@ impl Execs {
                 Claim::Known(run) => return client::attach(&run, AttachQuery::default()),
                 Claim::Wait(mut decided) => drop(decided.changed().await),
                 Claim::New(start) => {
-                    let started = tokio::spawn(self.clone().start(request, chronus, start)).await;
+                    let starting = self.clone().start(request, chronus, start).in_current_span();
+                    let started = tokio::spawn(starting).await;
                     return started.map_err(|error| {
                         tracing::error!(%error, "exec: the start panicked");
                         Error::internal("the exec could not be started")

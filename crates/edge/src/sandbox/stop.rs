@@ -9,6 +9,8 @@ use api::{
     state::{Event, State},
 };
 
+use tracing::Instrument;
+
 use super::{Actor, Command};
 
 const RETRY_MS_MIN: u64 = 200;
@@ -16,6 +18,7 @@ const RETRY_MS_MAX: u64 = 30_000;
 
 impl Actor {
     /// From `stopping` to gone.
+    #[tracing::instrument(level = "debug", name = "edge.stop", skip_all, fields(sandbox_id = %self.sandbox.id))]
     pub(super) async fn reap(mut self) {
         if self.machine.state() != State::Stopping {
             tracing::error!(sandbox = %self.sandbox.id, state = ?self.machine.state(), "reaped out of turn");
@@ -33,7 +36,7 @@ impl Actor {
             retry_ms = (retry_ms * 2).min(RETRY_MS_MAX);
         }
         self.sandbox.execs.sandbox_ended();
-        self.sandbox.execs.remove_all().await;
+        self.sandbox.execs.remove_all().instrument(tracing::debug_span!("edge.spool")).await;
         if let Err(error) = self.parts.ledger.remove(&self.sandbox.id) {
             tracing::error!(sandbox = %self.sandbox.id, %error, "ledger: an entry stays until the next start");
         }

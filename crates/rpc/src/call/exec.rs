@@ -34,6 +34,7 @@ type Reader = FrameReader<ReadHalf<TokioIo<Upgraded>>>;
 type Writer = FrameWriter<WriteHalf<TokioIo<Upgraded>>>;
 
 impl ChronusClient {
+    #[tracing::instrument(level = "debug", name = "rpc.call.exec", skip_all)]
     pub(super) async fn exec_start(&self, request: ExecRequest) -> Result<ExecStream> {
         request.validate()?;
         let request = self.origin.request_json(Method::POST, self.path("/exec"), &request)?;

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{Handle, Plan, Record};
 
+#[tracing::instrument(level = "debug", name = "runtime.create", skip_all)]
 pub(super) async fn create(
     shared: &Arc<Shared>,
     plan: &Plan,
@@ -39,15 +40,17 @@ pub(super) async fn create(
         let mut undo = Undo { shared: on_pool.clone(), id: ask.id.clone(), kept, armed: true };
         on_pool.names.lock().expect("no panic while held").insert(ask.id.clone());
         if let Upper::Disk(_) = &ask.upper {
-            on_pool.volume.make_upper(ask.id.as_str(), disk_bytes_max)?;
+            let upper = tracing::debug_span!("runtime.upper");
+            upper.in_scope(|| on_pool.volume.make_upper(ask.id.as_str(), disk_bytes_max))?;
         }
         let listener = listen(&on_pool, &ask.id)?;
-        let created = on_pool.forge.create(ask, listener.as_fd())?;
+        let forge = tracing::debug_span!("runtime.forge");
+        let created = forge.in_scope(|| on_pool.forge.create(ask, listener.as_fd()))?;
         on_pool.slots.lock().expect("no panic while held").insert(created.husk.slot);
         let (slot, init) = (created.husk.slot, created.husk.init);
         undo.kept.husk = Some(created.husk);
         if egress {
-            network::attach(slot, init)?;
+            tracing::debug_span!("runtime.network").in_scope(|| network::attach(slot, init))?;
         }
         undo.armed = false;
         Ok((undo.kept.clone(), created.init, created.aether))

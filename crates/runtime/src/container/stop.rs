@@ -20,6 +20,7 @@ use crate::Record;
 /// Half for the processes to die, half for their cgroups to empty.
 const PATIENCE: Duration = Duration::from_millis(limit::STOP_MS_MAX / 2);
 
+#[tracing::instrument(level = "debug", name = "runtime.stop", skip_all)]
 pub(super) async fn stop(shared: &Arc<Shared>, id: &SandboxId, record: &Record) -> Result<()> {
     let (shared, id, kept) = (shared.clone(), id.clone(), kept(record)?);
     blocking("stop", move || remove(&shared, &id, &kept)).await
@@ -28,13 +29,13 @@ pub(super) async fn stop(shared: &Arc<Shared>, id: &SandboxId, record: &Record) 
 /// Removes all that `kept` and `id` name.
 pub(super) fn remove(shared: &Shared, id: &SandboxId, kept: &Kept) -> io::Result<()> {
     if let Some(husk) = &kept.husk {
-        remove_husk(shared, husk)?;
+        tracing::debug_span!("runtime.husk").in_scope(|| remove_husk(shared, husk))?;
         if kept.egress {
             network::detach(husk.slot)?;
         }
     }
     if let Upper::Disk(_) = &kept.upper {
-        shared.volume.remove_upper(id.as_str())?;
+        tracing::debug_span!("runtime.upper").in_scope(|| shared.volume.remove_upper(id.as_str()))?;
     }
     remove_run_dir(shared, id)?;
     if let Some(husk) = &kept.husk {

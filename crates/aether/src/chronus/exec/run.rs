@@ -10,6 +10,7 @@ use tokio::{
 
 use super::{Exec, collect, feed, launch::Launched};
 use crate::{
+    heap::trim_later,
     inside::Inside,
     process::{self, Ended, Process},
 };
@@ -121,6 +122,7 @@ async fn supervise(
     exec.exited.send_replace(true);
     exec.changed.notify_waiters();
     drop(process);
+    trim_later();
     let mut period = REMOVE_PERIOD.0;
     while !exec.cgroup.try_remove() {
         sleep(period).await;

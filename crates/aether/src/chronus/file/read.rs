@@ -25,6 +25,7 @@ use rustix::fs::{OFlags, fstat};
 
 use super::{describe, failed, failed_io, kind, open};
 use crate::{
+    heap::TrimAfter,
     inside::{Depth, Inside},
     worker::{Job, Worker},
 };
@@ -43,6 +44,7 @@ pub async fn read(inside: &Inside, query: ReadQuery) -> Result<FileBody> {
         offset: query.offset,
         left: query.length.unwrap_or(u64::MAX),
         rested: true,
+        _trim: TrimAfter,
     };
     Ok(FileBody { info, body: Box::pin(body) })
 }
@@ -66,6 +68,7 @@ struct Body {
     offset: u64,
     left: u64,
     rested: bool,
+    _trim: TrimAfter,
 }
 
 impl Stream for Body {

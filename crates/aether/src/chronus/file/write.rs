@@ -25,6 +25,7 @@ use rustix::{
 
 use super::{Place, describe, failed, kind, make_directories, open_at, split};
 use crate::{
+    heap::TrimAfter,
     inside::{Depth, Inside},
     worker::{Job, Worker},
 };
@@ -38,6 +39,7 @@ pub async fn write(inside: &Inside, query: WriteQuery, body: ByteStream) -> Resu
     worker.let_undo();
     let ((), fds) = worker.answer().await?;
     let fd = fds.into_iter().next().ok_or_else(|| Error::internal("a file without its descriptor"))?;
+    let _trim = TrimAfter;
     stream(&query.path, body, &fd).await?;
     drop(fd);
     worker.commit().await?;

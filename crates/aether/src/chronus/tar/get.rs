@@ -30,6 +30,7 @@ use tokio::{
 
 use crate::{
     chronus::file::{failed, failed_io, kind, list, open, open_at},
+    heap::TrimAfter,
     inside::{Depth, Inside},
     process,
     worker::{Job, Worker},
@@ -54,6 +55,7 @@ pub async fn get(inside: &Inside, query: TarQuery) -> Result<ByteStream> {
     let read = process::ready(read, Interest::READABLE).map_err(fail)?;
     let (chunks, stream) = mpsc::channel(CHUNKS_IN_FLIGHT);
     tokio::spawn(async move {
+        let _trim = TrimAfter;
         if let Err(error) = relay(&read, &mut worker, &chunks).await {
             let _ = chunks.send(Err(error)).await;
         }

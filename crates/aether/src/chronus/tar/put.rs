@@ -28,6 +28,7 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
     chronus::file::{failed, failed_io, make_directories, open, open_at},
+    heap::TrimAfter,
     inside::{Depth, Inside},
     process,
     worker::{Job, Worker},
@@ -44,6 +45,7 @@ pub async fn put(inside: &Inside, query: TarQuery, mut body: ByteStream) -> Resu
     let mut worker =
         Worker::run(inside, Depth::Files, query.user.as_deref(), vec![read], |job| child(job, &query.path))?;
     let write = process::ready(write, Interest::WRITABLE).map_err(fail)?;
+    let _trim = TrimAfter;
     while let Some(chunk) = std::future::poll_fn(|cx| body.as_mut().poll_next(cx)).await {
         if !feed(&write, &chunk?).await {
             // The child has seen enough: its answer says why.

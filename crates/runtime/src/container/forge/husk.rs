@@ -140,9 +140,7 @@ impl Forge {
             // The owner may not make a process in the box, host root may; the euid alone decides who owns the namespace.
             privilege::raise_effective()?;
             let args = Args { flags: NAMESPACE_FLAGS as u64, cgroup: Some(boxed.as_fd()), ..Args::default() };
-            clone::spawn(&args, || {
-                inside::run(theirs.as_fd(), dev.as_fd(), init_program, filter, &v1_tasks)
-            })
+            clone::spawn(&args, || inside::run(theirs.as_fd(), dev.as_fd(), init_program, filter, &v1_tasks))
         })?;
         undo.children.push(init.pidfd.try_clone()?);
         drop((theirs, v1_tasks));
