@@ -43,7 +43,7 @@ pub fn find(word: &str) -> Result<Seen> {
 pub fn agent_of(slot: u32) -> Result<u32> {
     let all = each(|pid, dir| {
         let line = fs::read(dir.join("cmdline")).ok()?;
-        (line.starts_with(b"aether\0agent\0") && slot_of(dir)? == slot).then_some(pid)
+        (line.starts_with(b"aether\0agents\0") && slot_of(dir)? == slot).then_some(pid)
     });
     all.first().copied().with_context(|| format!("slot {slot} has no agent"))
 }

@@ -73,6 +73,9 @@ pub fn run() -> Result<()> {
     for feature in &state.count.features {
         println!("skipped here: {feature}");
     }
+    for name in &state.count.failures {
+        println!("failed: {name}");
+    }
     if let Some((name, error)) = &broken {
         println!("ci: step `{name}` failed: {error:#}");
     }

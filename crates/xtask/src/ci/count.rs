@@ -10,9 +10,14 @@ pub struct Count {
     pub skipped: u64,
     /// What was missing where tests skipped themselves.
     pub features: BTreeSet<String>,
+    /// Names of those that failed, to be told again at the end of a long output.
+    pub failures: Vec<String>,
     /// Tests that skipped themselves: the runner counts them as passed.
     said_skipped: u64,
 }
+
+/// Of the names; the count has all.
+const FAILURES_MAX: usize = 100;
 
 impl Count {
     /// Takes one line of a runner's output.
@@ -21,6 +26,10 @@ impl Count {
         if let Some(feature) = line.strip_prefix("skipped: ") {
             self.features.insert(feature.trim().to_owned());
             self.said_skipped += 1;
+        } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
+            if self.failures.len() < FAILURES_MAX {
+                self.failures.push(name.trim().to_owned());
+            }
         } else if let Some(rest) = line.strip_prefix("test result: ") {
             self.read_parts(rest.split_once(". ").map_or("", |(_, parts)| parts), ';');
         } else if line.starts_with("Summary [") {
@@ -56,6 +65,7 @@ impl Count {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.features.extend(other.features.iter().cloned());
+        self.failures.extend(other.failures.iter().cloned());
     }
 }
 
@@ -81,6 +91,8 @@ mod tests {
         let text = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
                     test result: FAILED. 2 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s\n";
         assert_eq!(count(text).to_string(), "5 passed, 4 failed, 1 skipped");
+        let named = count("test a::b ... ok\ntest a::c ... FAILED\ntest wide                    ... FAILED\n");
+        assert_eq!(named.failures, ["a::c", "wide"]);
     }
 
     #[test]
