@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{arch, debian, deny, image, leak, step, tidy};
+use crate::{arch, debian, deny, fuzz, image, leak, step, tidy};
 use count::Count;
 
 /// One step's tests; more means that something hangs.
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     ("test image", |state| image::ensure(&image::TEST).map(|path| state.rootfs = path)),
     ("tests", tests),
     ("doc tests", doc_tests),
+    ("fuzz", |state| fuzz::ci().map(|targets| state.count.passed += targets)),
 ];
 
 pub fn run() -> Result<()> {

@@ -21,6 +21,7 @@ pub const CI: &[&str] = &[
     "busybox-static",
     "procps",
     "gcc",
+    "g++",
     "libc6-dev",
     "pkg-config",
     "util-linux",

@@ -9,6 +9,7 @@ mod ci;
 mod debian;
 mod demo;
 mod deny;
+mod fuzz;
 mod image;
 mod leak;
 mod road;
@@ -48,6 +49,8 @@ enum Verb {
     Path { verb: String },
     /// Build the default base image (a root file system in a tar) from Debian packages; cached
     Image(image::Args),
+    /// Feed the parsers of ids, requests, frames and archives with what is hostile, guided by coverage
+    Fuzz(fuzz::Args),
     /// Measure ours and its peers side by side
     Bench(bench::Args),
     /// The timed loop of a peer runtime, in its own mount namespace; `bench` calls it
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Verb::Deny => deny::run(),
         Verb::Path { verb } => road::run(&verb),
         Verb::Image(args) => image::run(&args),
+        Verb::Fuzz(args) => fuzz::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::PeerLoop { runtime, bundle, runs } => bench::peer::timed_loop(&runtime, &bundle, runs),
     };
