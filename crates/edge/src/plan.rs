@@ -1,6 +1,6 @@
 //! From a spec and its resolved layers to a runtime's plan. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use api::{Error, Result, SandboxId, image::LayerKind, limit, spec::SandboxSpec};
 use runtime::{LayerFiles, Plan};
@@ -37,6 +37,7 @@ fn plan_composition(base: Resolved, above: Vec<Resolved>, spec: &SandboxSpec) ->
         }
         files.extend(resolved.layers);
     }
+    let files = each_once(files);
     if files.len() > limit::LAYERS_MAX {
         return Err(Error::invalid(format!(
             "layers: the images bring {} file system layers, at most {}",
@@ -49,6 +50,15 @@ fn plan_composition(base: Resolved, above: Vec<Resolved>, spec: &SandboxSpec) ->
     let user = spec.user.clone().or(config.user).filter(|u| !u.is_empty());
     let workdir = spec.workdir.clone().or(config.workdir).filter(|w| !w.is_empty());
     Ok(Composition { layers: files, images, env, user, workdir })
+}
+
+/// overlayfs takes a layer once. All that a lower one of two the same shows, the upper shows too, so that one stays.
+fn each_once(mut files: Vec<LayerFiles>) -> Vec<LayerFiles> {
+    let mut seen = HashSet::new();
+    files.reverse();
+    files.retain(|layer| seen.insert(layer.digest.clone()));
+    files.reverse();
+    files
 }
 
 impl Composition {
@@ -109,13 +119,20 @@ mod tests {
         let id = SandboxId::new(&"e1".parse().unwrap());
         let plan = plan_sandbox(&id, &spec, &composition);
         let digests: Vec<_> = plan.layers.iter().map(|l| l.digest.as_str()).collect();
-        assert_eq!(digests, ["b0", "b1", "w0", "w0"]);
+        assert_eq!(digests, ["b0", "b1", "w0"]);
         assert_eq!(composition.images, ["d-b", "d-w"]);
         assert_eq!((plan.env["A"].as_str(), plan.env["B"].as_str()), ("spec", "image"));
         assert_eq!(
             (plan.user, plan.workdir.as_deref(), plan.hostname),
             (None, Some("/image"), id.to_string())
         );
+    }
+
+    #[test]
+    fn a_layer_that_comes_twice_is_there_once_where_it_is_seen() {
+        let layer = |digest: &str| LayerFiles { digest: digest.into(), meta: "/m".into(), blob: None };
+        let once = each_once(["a", "b", "a", "c", "b"].map(layer).into());
+        assert_eq!(once.iter().map(|l| l.digest.as_str()).collect::<Vec<_>>(), ["a", "c", "b"]);
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Drop for Node {
 pub fn wait_gone(pid: u32) -> Result<()> {
     let start = Instant::now();
     while let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // A zombie has let go of everything; its parent may be slow.
+        // Its parent may be slow.
         if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')) {
             return Ok(());
         }

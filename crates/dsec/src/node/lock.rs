@@ -8,7 +8,7 @@ use std::{
     io::{Read, Seek, Write},
     os::fd::AsFd,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -16,6 +16,9 @@ use rustix::{
     fs::{FlockOperation, flock},
     process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
 };
+
+/// From a SIGKILL to the end of the last thread, which may be in the middle of a write.
+const DYING_WITHIN: Duration = Duration::from_secs(10);
 
 /// Held by the server; the lock goes with it, however it ends.
 pub(crate) struct Lock {
@@ -45,9 +48,8 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .with_context(at)?;
-        if !try_lock(&file).with_context(at)? {
-            let pid =
-                read_pid(&mut file).map(|pid| format!(" (pid {})", pid.as_raw_nonzero())).unwrap_or_default();
+        if let Some(pid) = locked_by(&mut file).with_context(at)? {
+            let pid = pid.map(|pid| format!(" (pid {})", pid.as_raw_nonzero())).unwrap_or_default();
             bail!("already running{pid} on {}", data.display());
         }
         file.set_len(0).with_context(at)?;
@@ -55,6 +57,28 @@ impl Lock {
         writeln!(file, "{}", std::process::id()).with_context(at)?;
         Ok(Self { _file: file })
     }
+}
+
+/// Takes the lock (None), or says who has it. One that was killed keeps it until its last thread has ended: that is
+/// waited for.
+fn locked_by(file: &mut File) -> anyhow::Result<Option<Option<Pid>>> {
+    let deadline = Instant::now() + DYING_WITHIN;
+    while !try_lock(file)? {
+        file.rewind()?;
+        let pid = read_pid(file);
+        if !pid.is_some_and(is_dying) || Instant::now() > deadline {
+            return Ok(Some(pid));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(None)
+}
+
+/// Whether its first thread has ended.
+fn is_dying(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    // The name, which may hold anything, ends at the last parenthesis; the state follows.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 fn try_lock(file: &File) -> anyhow::Result<bool> {
@@ -80,12 +104,10 @@ pub(crate) fn holder(data: &Path) -> anyhow::Result<Holder> {
         Err(e) => return Err(e).with_context(|| format!("the pid file {}", path.display())),
     };
     // The lock goes again when `file` does.
-    if try_lock(&file)? {
-        return Ok(Holder::Nobody);
-    }
-    match read_pid(&mut file) {
-        Some(pid) => Ok(Holder::Server(pid)),
-        None => bail!("a server holds {}, but its pid file names no process", data.display()),
+    match locked_by(&mut file)? {
+        None => Ok(Holder::Nobody),
+        Some(Some(pid)) => Ok(Holder::Server(pid)),
+        Some(None) => bail!("a server holds {}, but its pid file names no process", data.display()),
     }
 }
 
