@@ -50,6 +50,7 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     let server = Apiserver::new(iam, [(config.edge_id()?, edge.clone() as Arc<dyn api::arrow::Front>)]);
     let asked = asked_to_end()?;
     config.announce(address, &key)?;
+    node::log::keep_bounded(&config.data);
     tracing::info!(%address, data = %config.data.display(), "dsec is up");
     rpc::serve(listener.into(), server.router(), asked).await.context("serving")?;
     edge.shutdown().await;

@@ -153,7 +153,7 @@ async fn detach(config: &Config, args: &Args) -> anyhow::Result<()> {
     if let Holder::Server(pid) = holder(&config.data)? {
         bail!("already running (pid {}) on {}", pid.as_raw_nonzero(), config.data.display());
     }
-    let log_path = config.data.join("dsec.log");
+    let log_path = super::log::path(&config.data);
     let mut log = OpenOptions::new()
         .create(true)
         .append(true)

@@ -91,7 +91,8 @@ mod tests {
         let text = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
                     test result: FAILED. 2 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s\n";
         assert_eq!(count(text).to_string(), "5 passed, 4 failed, 1 skipped");
-        let named = count("test a::b ... ok\ntest a::c ... FAILED\ntest wide                    ... FAILED\n");
+        let named =
+            count("test a::b ... ok\ntest a::c ... FAILED\ntest wide                    ... FAILED\n");
         assert_eq!(named.failures, ["a::c", "wide"]);
     }
 
