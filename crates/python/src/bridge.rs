@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use libdsec::Result;
+use libdsec::{Error, Result};
 use pyo3::{intern, prelude::*};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -42,16 +42,29 @@ impl Shared {
 #[pyclass(frozen)]
 pub(crate) struct Bridge(Arc<Shared>);
 
-/// Where the answer of one call goes.
+/// Where the answer of one call goes. Dropped without one (a panic), it answers that.
 pub(crate) struct Completion {
     shared: Arc<Shared>,
-    future: Py<PyAny>,
+    future: Option<Py<PyAny>>,
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if self.future.is_some() {
+            self.push(Err(Error::internal("the call was dropped before it was answered")));
+        }
+    }
 }
 
 impl Completion {
-    pub(crate) fn done(self, answer: Result<Make>) {
+    pub(crate) fn done(mut self, answer: Result<Make>) {
+        self.push(answer);
+    }
+
+    fn push(&mut self, answer: Result<Make>) {
+        let Some(future) = self.future.take() else { return };
         let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.done.push_back((self.future, answer));
+        queue.done.push_back((future, answer));
         let asleep = !std::mem::replace(&mut queue.awake, true);
         drop(queue);
         if asleep {
@@ -62,7 +75,7 @@ impl Completion {
 
 impl Bridge {
     pub(crate) fn completion(&self, future: Py<PyAny>) -> Completion {
-        Completion { shared: self.0.clone(), future }
+        Completion { shared: self.0.clone(), future: Some(future) }
     }
 }
 

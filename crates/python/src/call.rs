@@ -2,7 +2,10 @@
 
 use std::{
     future::Future,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
     time::Duration,
 };
 
@@ -81,18 +84,24 @@ impl Call {
     /// Waits for it; a signal's exception ends the waiting, not what was begun.
     fn wait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let shared = runtime::shared()?;
-        let mut work = self.take()?;
+        let work = self.take()?;
+        // On the runtime's threads: polled here, it would panic in a daemon thread that outlives the runtime.
+        let (done, mut answer) = mpsc::sync_channel(1);
+        let task = shared.handle.spawn(async move {
+            let _ = done.send(work.await);
+        });
         loop {
-            let step = py.detach(|| {
-                shared.handle.block_on(async { tokio::time::timeout(SIGNALS_EVERY, &mut work).await })
+            let got;
+            (answer, got) = py.detach(move || {
+                let got = answer.recv_timeout(SIGNALS_EVERY);
+                (answer, got)
             });
-            match step {
+            match got {
                 Ok(done) => return finish(py, done),
-                Err(_) => {
-                    // Its drop may leave work to the runtime.
-                    let _inside = shared.handle.enter();
-                    py.check_signals()?;
+                Err(RecvTimeoutError::Timeout) => {
+                    py.check_signals().inspect_err(|_| task.abort())?;
                 }
+                Err(RecvTimeoutError::Disconnected) => return Err(runtime::unanswered(py)),
             }
         }
     }

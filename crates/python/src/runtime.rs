@@ -54,13 +54,31 @@ pub(crate) fn shared() -> PyResult<Shared> {
     let mut state = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     match &*state {
         State::Running(pid, _, shared) if *pid == std::process::id() => return Ok(shared.clone()),
-        State::Ended => return Err(PyRuntimeError::new_err("dsec: the interpreter is shutting down")),
+        State::Ended => return Err(ended()),
         _ => {}
     }
     let (runtime, shared) = start()?;
     let of_parent = mem::replace(&mut *state, State::Running(std::process::id(), runtime, shared.clone()));
     mem::forget(of_parent);
     Ok(shared)
+}
+
+/// What a call gets that comes too late.
+fn ended() -> PyErr {
+    PyRuntimeError::new_err("dsec: the interpreter is shutting down")
+}
+
+/// A task went away under the thread that waits for it. At exit that is a daemon thread: as in any other blocking call
+/// it stays where it is, for an exception would only be noise on stderr.
+pub(crate) fn unanswered(py: Python<'_>) -> PyErr {
+    if matches!(*RUNNING.lock().unwrap_or_else(PoisonError::into_inner), State::Ended) {
+        py.detach(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+    PyRuntimeError::new_err("dsec: a bug: the call was dropped before it was answered")
 }
 
 fn start() -> PyResult<(Runtime, Shared)> {
