@@ -40,6 +40,7 @@ use crate::{config::Config, node};
 
 /// Runs until SIGTERM or Ctrl-C. Sandboxes live on: the next start finds them again.
 pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+    node::open_files::set(node::open_files::SERVER);
     let iam = Iam::open(config.data.join("iam.db")).await.context("the key store")?;
     let key = key::ensure(&iam, &config.data.join("key")).await?;
     let backend = Backend::start(&config).await?;
