@@ -21,11 +21,12 @@ def _bridge(loop: asyncio.AbstractEventLoop) -> Bridge:
 
 
 async def run(call: Call[T]) -> T:
-    """Cancelled, it stops waiting."""
+    """Cancelled, it stops waiting. The answer is taken where nothing can come between it and the caller."""
     loop = asyncio.get_running_loop()
     bridge = _bridges.get(loop) or _bridge(loop)
     try:
-        return await call.start(loop, bridge)
+        await call.start(loop, bridge)
     except BaseException:
         call.abort()
         raise
+    return call.answer()

@@ -20,7 +20,7 @@ def test_the_page_has_them() -> None:
 @pytest.mark.parametrize("code", [pytest.param(code, id=title) for title, code in EXAMPLES])
 def test_example(code: str, node: object, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "-I", "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

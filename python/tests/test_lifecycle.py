@@ -150,7 +150,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_command(sandbox: Sandbox) -> None:
-    child = subprocess.Popen([sys.executable, "-P", "-c", INTERRUPTED, sandbox.id], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen([sys.executable, "-I", "-c", INTERRUPTED, sandbox.id], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     with child.stdout:
         assert child.stdout.readline() == "ready\n"
@@ -178,7 +178,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_in_a_create_leaves_none_that_was_not_handed_out(node: object) -> None:
-    child = subprocess.Popen([sys.executable, "-P", "-c", INTERRUPTED_CREATE], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen([sys.executable, "-I", "-c", INTERRUPTED_CREATE], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     with child.stdout:
         handed_out = {child.stdout.readline().strip() for _ in range(3)}
@@ -230,6 +230,6 @@ asyncio.run(main())
 print("end")
 """
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, sandbox.id], capture_output=True, text=True, timeout=60
+        [sys.executable, "-I", "-c", code, sandbox.id], capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr, done.returncode) == ("end\n", "", 0)

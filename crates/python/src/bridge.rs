@@ -10,11 +10,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use libdsec::{Error, Result};
 use pyo3::{intern, prelude::*};
 use rustix::event::{EventfdFlags, eventfd};
-
-use crate::call::{Make, finish};
 
 /// In one turn of the loop; the rest comes in the next, so that other callbacks are not held up.
 const DRAIN_MAX: usize = 256;
@@ -26,7 +23,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    done: VecDeque<(Py<PyAny>, Result<Make>)>,
+    done: VecDeque<Py<PyAny>>,
     /// The loop has been told and has not yet taken all.
     awake: bool,
 }
@@ -42,29 +39,16 @@ impl Shared {
 #[pyclass(frozen)]
 pub(crate) struct Bridge(Arc<Shared>);
 
-/// Where the answer of one call goes. Dropped without one (a panic), it answers that.
+/// Tells the loop that the future of one call is done.
 pub(crate) struct Completion {
     shared: Arc<Shared>,
-    future: Option<Py<PyAny>>,
-}
-
-impl Drop for Completion {
-    fn drop(&mut self) {
-        if self.future.is_some() {
-            self.push(Err(Error::internal("the call was dropped before it was answered")));
-        }
-    }
+    future: Py<PyAny>,
 }
 
 impl Completion {
-    pub(crate) fn done(mut self, answer: Result<Make>) {
-        self.push(answer);
-    }
-
-    fn push(&mut self, answer: Result<Make>) {
-        let Some(future) = self.future.take() else { return };
+    pub(crate) fn done(self) {
         let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.done.push_back((future, answer));
+        queue.done.push_back(self.future);
         let asleep = !std::mem::replace(&mut queue.awake, true);
         drop(queue);
         if asleep {
@@ -75,7 +59,7 @@ impl Completion {
 
 impl Bridge {
     pub(crate) fn completion(&self, future: Py<PyAny>) -> Completion {
-        Completion { shared: self.0.clone(), future: Some(future) }
+        Completion { shared: self.0.clone(), future }
     }
 }
 
@@ -93,7 +77,7 @@ impl Bridge {
         self.0.wake.as_raw_fd()
     }
 
-    /// Hands out what is done; the loop calls it when the eventfd says so.
+    /// Resolves the futures of what is done; the loop calls it when the eventfd says so.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let _ = rustix::io::read(&self.0.wake, &mut [0u8; 8]);
         let batch: Vec<_> = {
@@ -106,16 +90,21 @@ impl Bridge {
             }
             batch
         };
-        for (future, answer) in batch {
-            let future = future.bind(py);
-            if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                continue;
+        let mut failed = None;
+        for future in batch {
+            if let Err(e) = resolve(future.bind(py)) {
+                failed = Some(e);
             }
-            match finish(py, answer) {
-                Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
-                Err(e) => future.call_method1(intern!(py, "set_exception"), (e.into_value(py),))?,
-            };
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
+}
+
+/// One that was cancelled is done already.
+fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = future.py();
+    if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+    }
+    Ok(())
 }

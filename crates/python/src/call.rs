@@ -3,34 +3,74 @@
 use std::{
     future::Future,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, RecvTimeoutError},
     },
     time::Duration,
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use libdsec::Result;
-use pyo3::{IntoPyObjectExt, exceptions::PyRuntimeError, prelude::*};
+use libdsec::{Error, Result};
+use pyo3::{IntoPyObjectExt, exceptions::PyRuntimeError, intern, prelude::*};
 use tokio::task::AbortHandle;
 
-use crate::{bridge::Bridge, error, runtime};
+use crate::{
+    bridge::{Bridge, Completion},
+    error, runtime,
+};
 
 /// How long a signal (Ctrl-C) may wait while a call is waited for.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
-/// Makes the Python value of an answer, with the GIL held. It is only called where somebody takes the value, so what
-/// it takes out of a queue cannot be lost to a caller that has left.
+/// Makes the Python value of an answer, with the GIL held. It is only called where somebody takes the value in the same
+/// step, so what it takes out of a queue cannot be lost to a caller that has left.
 pub(crate) type Make = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 type Work = BoxFuture<'static, Result<Make>>;
 
 #[pyclass(frozen)]
-pub(crate) struct Call(Mutex<State>);
+pub(crate) struct Call(Shared);
+
+type Shared = Arc<Mutex<State>>;
 
 enum State {
     Ready(Work),
     Running(AbortHandle),
+    /// On an event loop: there between a future that is done and the task that awaits it lies a turn of the loop, in
+    /// which the task may be cancelled. The value waits here until the task goes on.
+    Answered(Result<Make>),
     Spent,
+}
+
+fn lock(state: &Shared) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where the answer of a call on an event loop goes. Dropped without one (a panic), it answers that.
+struct Answer {
+    state: Shared,
+    completion: Option<Completion>,
+}
+
+impl Answer {
+    fn give(&mut self, answer: Result<Make>) {
+        let Some(completion) = self.completion.take() else { return };
+        let before = {
+            let mut state = lock(&self.state);
+            match &*state {
+                State::Running(_) => std::mem::replace(&mut *state, State::Answered(answer)),
+                // Nobody waits any more.
+                _ => State::Answered(answer),
+            }
+        };
+        drop(before);
+        completion.done();
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.give(Err(Error::internal("the call was dropped before it was answered")));
+    }
 }
 
 impl Call {
@@ -39,7 +79,7 @@ impl Call {
         make: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Self {
         let work = work.map(|done| done.map(|value| Box::new(|py: Python<'_>| make(py, value)) as Make));
-        Self(Mutex::new(State::Ready(work.boxed())))
+        Self(Arc::new(Mutex::new(State::Ready(work.boxed()))))
     }
 
     /// Whose answer is nothing.
@@ -55,7 +95,7 @@ impl Call {
     }
 
     fn exchange(&self, next: State) -> State {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), next)
+        std::mem::replace(&mut *lock(&self.0), next)
     }
 
     fn take(&self) -> PyResult<Work> {
@@ -106,15 +146,27 @@ impl Call {
         }
     }
 
-    /// Begins it; the future of `event_loop` gets its answer.
+    /// Begins it; the future of `event_loop` is done when there is an answer to take.
     fn start<'py>(&self, event_loop: &Bound<'py, PyAny>, bridge: &Bridge) -> PyResult<Bound<'py, PyAny>> {
         let shared = runtime::shared()?;
+        let future = event_loop.call_method0(intern!(event_loop.py(), "create_future"))?;
         let work = self.take()?;
-        let future = event_loop.call_method0(pyo3::intern!(event_loop.py(), "create_future"))?;
         let completion = bridge.completion(future.clone().unbind());
-        let task = shared.handle.spawn(async move { completion.done(work.await) });
-        self.exchange(State::Running(task.abort_handle()));
+        let mut answer = Answer { state: self.0.clone(), completion: Some(completion) };
+        // Held, so that a quick answer comes after this.
+        let mut state = lock(&self.0);
+        let task = shared.handle.spawn(async move { answer.give(work.await) });
+        *state = State::Running(task.abort_handle());
+        drop(state);
         Ok(future)
+    }
+
+    /// The value, or the exception, when the future is done.
+    fn answer(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.exchange(State::Spent) {
+            State::Answered(answer) => finish(py, answer),
+            _ => Err(PyRuntimeError::new_err("dsec: this call has no answer")),
+        }
     }
 
     /// Nobody waits for it any more.

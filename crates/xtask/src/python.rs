@@ -17,6 +17,8 @@ use crate::{debian, image, step};
 
 /// More means that something hangs.
 const TESTS_SECONDS_MAX: &str = "1500";
+/// The installed package, not the one of the directory that it runs in; and nothing is written there.
+const INSTALLED: [&str; 2] = ["-I", "-B"];
 const REQUIREMENTS: &str = "python/requirements.txt";
 
 fn target(path: &str) -> PathBuf {
@@ -59,9 +61,8 @@ pub fn test(
     step::run(&mut python(&bin, "mypy"))?;
     let mut pytest = step::command("timeout");
     pytest.current_dir(step::root().join("python")).args(["--kill-after=10", TESTS_SECONDS_MAX]);
-    // -P: the installed package, not the one of the directory.
-    pytest.arg(bin.join("python")).args(["-P", "-m", "pytest"]).args(args);
-    pytest.env("DSEC_TEST_ROOTFS", rootfs).env("PYTHONDONTWRITEBYTECODE", "1");
+    pytest.arg(bin.join("python")).args(INSTALLED).args(["-m", "pytest"]).args(args);
+    pytest.env("DSEC_TEST_ROOTFS", rootfs);
     // The server of the wheel finds its own agent.
     pytest.env_remove("DSEC_AETHER").env_remove("DSEC_BINARY");
     let status = step::tee(pytest, each)?;
@@ -74,12 +75,11 @@ pub fn test(
 /// `python -m module`, or a script of `python/`.
 fn python(bin: &Path, what: &str) -> Command {
     let mut command = step::command(bin.join("python"));
-    command.current_dir(step::root().join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
-    if what.ends_with(".py") {
-        command.arg(what);
-    } else {
-        command.args(["-P", "-m", what]);
+    command.current_dir(step::root().join("python")).args(INSTALLED);
+    if !what.ends_with(".py") {
+        command.arg("-m");
     }
+    command.arg(what);
     command
 }
 
