@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import dsec
 import pytest
@@ -231,3 +234,61 @@ def test_cwd_and_user(sandbox: Sandbox) -> None:
     assert sandbox.exec("id -un; pwd", user="root", cwd="/tmp").stdout == "root\n/tmp\n"
     with pytest.raises(dsec.Error, match="nosuch"):
         sandbox.exec(["true"], user="nosuch")
+
+
+def test_case_04_one_stuck_command_freezes_no_other(sandbox: Sandbox) -> None:
+    stuck = sandbox.spawn(["yes"])
+    with ThreadPoolExecutor(20) as threads:
+        outs = list(threads.map(lambda _: (sandbox.exec(["true"], request_timeout=100), sandbox.info()), range(100)))
+    assert all(out.ok and info.state == "running" for out, info in outs)
+    stuck.kill()
+    assert stuck.wait(timeout=60).exit_code == 137
+
+
+def test_case_23_timeout_without_any_tool_in_the_image(sandbox: Sandbox, tmp_path: Path) -> None:
+    program = sandbox.files.read("/usr/bin/busybox")
+    with tarfile.open(tmp_path / "static.tar", "w") as tar:
+        entry = tarfile.TarInfo("sleep")
+        entry.mode, entry.size = 0o755, len(program)
+        tar.addfile(entry, io.BytesIO(program))
+    images = dsec.Images()
+    made = images.import_path("static", tmp_path / "static.tar")
+    assert (made.name, made.version, made.kind) == ("static", "latest", "base")
+    with Sandbox.create("static") as bare:
+        with pytest.raises(dsec.Conflict):
+            images.remove("static")
+        assert bare.exec(["/sleep", "0"]).ok
+        out = bare.exec(["/sleep", "3023"], timeout=1)
+        assert (out.exit_code, out.reason) == (137, "timeout")
+        with pytest.raises(dsec.SandboxBroken):
+            bare.exec("echo no shell here")
+        bare.files.write("/a/b", "c")
+        assert bare.files.read("/a/b") == b"c"
+    images.remove("static")
+    with pytest.raises(dsec.NotFound):
+        images.inspect("static")
+
+
+def test_case_46_a_lost_shell_is_told(node: object) -> None:
+    with Sandbox.create("debian", user="root") as sandbox:
+        sandbox.exec("kill -9 1; kill -15 1; kill -2 1")
+        assert ok(sandbox, "echo alive; rm -f /bin/sh /usr/bin/sh /bin/dash") == "alive\n"
+        with pytest.raises(dsec.SandboxBroken):
+            sandbox.exec("echo hi")
+        assert sandbox.exec(["true"]).ok
+
+
+def test_case_81_locale(sandbox: Sandbox) -> None:
+    assert sandbox.exec(["python3", "-c", "print('é中')"]).check().stdout == "é中\n"
+
+
+def test_case_82_home_user_path_and_cwd(sandbox: Sandbox) -> None:
+    for user, expected in [
+        ("user", "/home/user user\n1000\n"),
+        ("root", "/root root\n0\n"),
+        ("0", "/root root\n0\n"),
+        ("4321:77", None),
+    ]:
+        out = sandbox.exec("echo $HOME $USER; id -u; test -n \"$PATH\" && pwd", user=user).check().stdout
+        assert out.endswith("/home/user\n")
+        assert expected is None or out == expected + "/home/user\n"

@@ -7,6 +7,7 @@ import io
 import os
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dsec
@@ -91,7 +92,7 @@ def test_case_56_names(sandbox: Sandbox) -> None:
 
 def test_case_57_typed_errors(sandbox: Sandbox) -> None:
     files = sandbox.files
-    for path, action, kind in [
+    cases: list[tuple[str, Callable[[str], object], type[dsec.Error]]] = [
         ("/nosuch", files.read, dsec.NotFound),
         ("/etc", files.read, dsec.IsDirectory),
         ("/etc/shadow", files.read, dsec.PermissionDenied),
@@ -100,7 +101,8 @@ def test_case_57_typed_errors(sandbox: Sandbox) -> None:
         ("/nosuch", files.list, dsec.NotFound),
         ("/nosuch", files.remove, dsec.NotFound),
         ("", files.read, dsec.InvalidArgument),
-    ]:
+    ]
+    for path, action, kind in cases:
         with pytest.raises(kind) as e:
             action(path)
         assert path in e.value.message
