@@ -13,6 +13,7 @@ from ._errors import CommandFailed
 
 Reason = Literal["exited", "signal", "timeout", "oom_killed", "not_started", "sandbox_gone"]
 StreamName = Literal["stdout", "stderr"]
+_SHOWN = 200
 
 
 def _time(ms: int) -> datetime:
@@ -33,7 +34,7 @@ class Exit:
         return self.reason == "timeout"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExecResult:
     """How a command ended and what it wrote.
 
@@ -45,12 +46,20 @@ class ExecResult:
     reason: Reason
     signal: int | None
     duration: float
-    stdout_bytes: bytes = field(repr=False)
-    stderr_bytes: bytes = field(repr=False)
+    stdout_bytes: bytes
+    stderr_bytes: bytes
     stdout_bytes_total: int
     stderr_bytes_total: int
     stdout_truncated: bool
     stderr_truncated: bool
+
+    def __repr__(self) -> str:
+        """What a person wants to see of it, and not megabytes of that."""
+        shown = [f"exit_code={self.exit_code}", f"reason={self.reason!r}"]
+        for name, data in (("stdout", self.stdout_bytes), ("stderr", self.stderr_bytes)):
+            head = data[:_SHOWN].decode("utf-8", "replace")
+            shown.append(f"{name}={head!r}" + ("..." if len(data) > _SHOWN else ""))
+        return f"ExecResult({', '.join(shown)}, duration={self.duration})"
 
     @cached_property
     def stdout(self) -> str:

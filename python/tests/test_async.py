@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dsec
@@ -157,6 +158,17 @@ async def test_the_loop_stays_awake_while_commands_run(asandbox: AsyncSandbox) -
     done.set()
     await heart
     assert worst < 2, f"the loop was held up for {worst:.2f} s"
+
+
+def test_loops_in_several_threads_share_the_runtime(node: object) -> None:
+    async def once(number: int) -> list[str]:
+        async with await AsyncSandbox.create("debian") as sandbox:
+            outs = await asyncio.gather(*[sandbox.exec(["echo", f"{number} {i}"]) for i in range(50)])
+        return [out.stdout for out in outs]
+
+    with ThreadPoolExecutor(4) as threads:
+        said = list(threads.map(lambda number: asyncio.run(once(number)), range(4)))
+    assert said == [[f"{number} {i}\n" for i in range(50)] for number in range(4)]
 
 
 def test_loops_come_and_go(node: object) -> None:

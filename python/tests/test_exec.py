@@ -229,6 +229,15 @@ def test_an_exec_with_a_key_runs_once(sandbox: Sandbox) -> None:
     assert sandbox.files.read_text("once") == "x\n"
 
 
+def test_a_result_shows_what_it_is(sandbox: Sandbox) -> None:
+    out = sandbox.exec("echo hi; head -c 1000 /dev/zero | tr '\\0' x >&2; exit 3")
+    shown = repr(out)
+    assert shown.startswith("ExecResult(exit_code=3, reason='exited', stdout='hi\\n', stderr='xxx")
+    assert "x'..., duration=" in shown and len(shown) < 400
+    with pytest.raises(dsec.CommandFailed, match=r"code 3 \(exited\): x+$"):
+        out.check()
+
+
 def test_cwd_and_user(sandbox: Sandbox) -> None:
     assert sandbox.exec("id -un; pwd; echo $HOME").stdout == "user\n/home/user\n/home/user\n"
     assert sandbox.exec("id -un; pwd", user="root", cwd="/tmp").stdout == "root\n/tmp\n"
