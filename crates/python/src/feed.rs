@@ -10,7 +10,7 @@ use libdsec::Result;
 use pyo3::{IntoPyObjectExt, prelude::*};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
-use crate::{call::Call, error};
+use crate::{call::Call, error, runtime::Home};
 
 /// What arrives waits in `ready` until Python takes it with the GIL held; one reader at a time reads on, and only
 /// while nothing waits, so `ready` holds no more than there are readers.
@@ -19,6 +19,16 @@ pub(crate) struct Feed<T> {
     ready: Mutex<VecDeque<Result<T>>>,
     /// Has no permits and is closed with the feed, which ends a wait that is under way.
     open: Semaphore,
+    home: Home,
+}
+
+impl<T> Drop for Feed<T> {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget(self.source.get_mut().take());
+            std::mem::forget(std::mem::take(self.ready.get_mut().unwrap_or_else(PoisonError::into_inner)));
+        }
+    }
 }
 
 /// What a reader takes away.
@@ -35,6 +45,7 @@ impl<T: Send + 'static> Feed<T> {
             source: AsyncMutex::new(Some(source.boxed())),
             ready: Mutex::default(),
             open: Semaphore::new(0),
+            home: Home::here(),
         })
     }
 

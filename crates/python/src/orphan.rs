@@ -35,6 +35,9 @@ impl Parcel {
 
 impl Drop for Parcel {
     fn drop(&mut self) {
+        if !self.shared.home.is_here() {
+            return std::mem::forget(self.sandbox.take());
+        }
         let Some(sandbox) = self.sandbox.take().filter(|_| self.stops) else { return };
         let count = self.shared.orphans.clone();
         count.fetch_add(1, Ordering::SeqCst);
@@ -74,6 +77,9 @@ impl Stream for Parcels {
 
 impl Drop for Parcels {
     fn drop(&mut self) {
+        if !self.shared.home.is_here() {
+            return std::mem::forget(self.created.take());
+        }
         let Some(created) = self.created.take().filter(|_| self.stops) else { return };
         let count = self.shared.orphans.clone();
         count.fetch_add(1, Ordering::SeqCst);

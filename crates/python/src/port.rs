@@ -46,6 +46,14 @@ fn lost(e: &std::io::Error) -> Error {
     Error::new(Code::Conflict, format!("the connection to the port is closed: {e}"))
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget(self.input.clone());
+        }
+    }
+}
+
 impl Connection {
     fn check(&self) -> PyResult<()> {
         self.home.check("connection", "connect again")

@@ -196,6 +196,14 @@ pub(crate) struct Process {
     home: Home,
 }
 
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget((self.shared.clone(), self.control.clone(), self.stdin.clone()));
+        }
+    }
+}
+
 impl Process {
     pub(crate) fn new(process: libdsec::Process) -> Self {
         let from = process.offsets();

@@ -47,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) starts: Arc<Semaphore>,
     /// Sandboxes that are being stopped because nobody holds them.
     pub(crate) orphans: Arc<AtomicUsize>,
+    pub(crate) home: Home,
 }
 
 /// The runtime of this process.
@@ -88,7 +89,12 @@ fn start() -> PyResult<(Runtime, Shared)> {
     builder.worker_threads(cores.clamp(WORKERS_MIN, WORKERS_MAX)).thread_name("dsec").enable_all();
     let runtime = builder.build().map_err(|e| PyRuntimeError::new_err(format!("dsec: no threads: {e}")))?;
     let handle = runtime.handle().clone();
-    let shared = Shared { handle, starts: Arc::new(Semaphore::new(STARTS_MAX)), orphans: Arc::default() };
+    let shared = Shared {
+        handle,
+        starts: Arc::new(Semaphore::new(STARTS_MAX)),
+        orphans: Arc::default(),
+        home: Home::here(),
+    };
     Ok((runtime, shared))
 }
 
@@ -161,9 +167,14 @@ impl Home {
         Self(std::process::id())
     }
 
+    /// False in a child: then what belongs to the parent's runtime is left as it is, for a drop would wake its tasks.
+    pub(crate) fn is_here(self) -> bool {
+        self.0 == std::process::id()
+    }
+
     /// Errors: RuntimeError in a child.
     pub(crate) fn check(self, what: &str, instead: &str) -> PyResult<()> {
-        if self.0 == std::process::id() {
+        if self.is_here() {
             return Ok(());
         }
         Err(PyRuntimeError::new_err(format!("dsec: this {what} was made before os.fork(): {instead}")))
