@@ -11,6 +11,7 @@
 
 mod collect;
 mod frames;
+mod port_connection;
 mod request;
 mod socket;
 
@@ -26,6 +27,7 @@ pub mod serve;
 #[cfg(feature = "call")]
 pub use call::{ChronusClient, EdgeClient};
 pub use collect::collect;
+pub use port_connection::PortConnection;
 pub use request::{HEADER as REQUEST_ID_HEADER, current as request_id};
 #[cfg(feature = "serve")]
 pub use serve::{Listener, chronus_router, error_response, front_router, serve};

@@ -4,29 +4,18 @@
 //! Invariants: headers of the hop itself stay on it, the caller's key to DSec never gets inside, and nothing is
 //! buffered whole.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use api::{
-    Code, Error, Result,
-    arrow::{Chronus, PortStream},
-};
+use api::{Code, Error, Result, arrow::Chronus};
 use axum::{body::Body, response::Response};
-use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version, header};
 use hyper::{client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
-use tokio_util::sync::PollSender;
+use tokio::io::copy_bidirectional;
 use tracing::Instrument;
 
 use super::{call::Call, port::port_of};
-use crate::route::Reply;
+use crate::{PortConnection, route::Reply};
 
 /// From the request to the head of the answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(300);
@@ -55,8 +44,9 @@ pub(crate) async fn http(to: Arc<dyn Chronus>, mut call: Call) -> Reply {
     *request.headers_mut() = inward_headers(call.parts.headers, port, &mount);
 
     let stream = to.port_dial(port).await?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(PortIo::new(stream))).await.map_err(|e| bad_answer(port, &e))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(PortConnection::from(stream)))
+        .await
+        .map_err(|e| bad_answer(port, &e))?;
     let driver = async move {
         if let Err(e) = connection.with_upgrades().await {
             tracing::debug!(error = %e, port, "a proxied connection broke");
@@ -144,53 +134,4 @@ fn strip(headers: &mut HeaderMap) {
     named.iter().chain(&STAYS_HERE).for_each(|name| {
         headers.remove(name);
     });
-}
-
-/// A [`PortStream`] as a socket.
-struct PortIo {
-    input: PollSender<Bytes>,
-    output: tokio::sync::mpsc::Receiver<Result<Bytes>>,
-    pending: Bytes,
-}
-
-impl PortIo {
-    fn new(stream: PortStream) -> Self {
-        Self { input: PollSender::new(stream.input), output: stream.output, pending: Bytes::new() }
-    }
-}
-
-impl AsyncRead for PortIo {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        out: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        while self.pending.is_empty() {
-            match ready!(self.output.poll_recv(cx)) {
-                Some(Ok(bytes)) => self.pending = bytes,
-                Some(Err(e)) => return Poll::Ready(Err(io::Error::other(e))),
-                None => return Poll::Ready(Ok(())),
-            }
-        }
-        let count = self.pending.len().min(out.remaining());
-        out.put_slice(&self.pending[..count]);
-        self.pending.advance(count);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for PortIo {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let broken = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        ready!(self.input.poll_reserve(cx)).map_err(broken)?;
-        self.input.send_item(Bytes::copy_from_slice(bytes)).map_err(broken)?;
-        Poll::Ready(Ok(bytes.len()))
-    }
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.input.close();
-        Poll::Ready(Ok(()))
-    }
 }
