@@ -6,6 +6,7 @@
 //! Start: what is below comes first; the address is announced last, when everything answers. End: the other way
 //! round. Sandboxes outlive it; where none is left, nothing of the node stays mounted or running.
 
+pub(crate) mod capacity;
 mod key;
 mod layers;
 
@@ -22,7 +23,7 @@ use api::{
     spec::{Kind, ListQuery},
 };
 use apiserver::Apiserver;
-use edge::{Capacity, EdgeConfig, EdgeNode, Layers};
+use edge::{EdgeConfig, EdgeNode, Layers};
 use iam::Iam;
 use image::Catalogue;
 use runtime::{
@@ -40,12 +41,13 @@ use crate::{config::Config, node};
 
 /// Runs until SIGTERM or Ctrl-C. Sandboxes live on: the next start finds them again.
 pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+    // First: an address that is taken must not leave a backend behind.
+    let listener =
+        TcpListener::bind(config.listen).await.with_context(|| format!("listening on {}", config.listen))?;
     let iam = Iam::open(config.data.join("iam.db")).await.context("the key store")?;
     let key = key::ensure(&iam, &config.data.join("key")).await?;
     let backend = Backend::start(&config).await?;
     let edge = backend.edge(&config).await.context("the edge")?;
-    let listener =
-        TcpListener::bind(config.listen).await.with_context(|| format!("listening on {}", config.listen))?;
     let address = listener.local_addr()?;
     let server = Apiserver::new(iam, [(config.edge_id()?, edge.clone() as Arc<dyn api::arrow::Front>)]);
     let asked = asked_to_end()?;
@@ -99,7 +101,7 @@ impl Backend {
 
     /// The edge on this backend, with what an earlier one left taken over and the rest removed.
     async fn edge(&self, config: &Config) -> anyhow::Result<Arc<EdgeNode>> {
-        let capacity = config.capacity.clone().map_or_else(capacity_of_node, Ok)?;
+        let capacity = config.capacity.capacity()?;
         let edge_config = EdgeConfig::new(config.edge_id()?, &config.data, capacity);
         // Made by the runtime, where it has one, for the layers are on it too.
         let directory = config.data.join("volume");
@@ -144,14 +146,4 @@ fn find_aether(configured: &Path) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(path)
-}
-
-fn capacity_of_node() -> anyhow::Result<Capacity> {
-    let memory = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-    let kib = memory
-        .lines()
-        .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    let cores = std::thread::available_parallelism().context("the number of cores")?;
-    let cores = u32::try_from(cores.get()).context("the number of cores")?;
-    Ok(Capacity::of_node(kib.context("/proc/meminfo says no MemTotal")? * 1024, cores))
 }

@@ -45,7 +45,7 @@ impl Node {
         let scratch = PathBuf::from(format!("/var/tmp/dsec-testkit-{}-{serial}", std::process::id()));
         fs::create_dir_all(&scratch)?;
         let leak = Leak::snapshot(&scratch.join("data"));
-        let access = Mutex::new(Context { url: String::new(), api_key: String::new() });
+        let access = Mutex::new(Context { url: String::new(), api_key: String::new(), data: None });
         let flags = flags.iter().map(|f| (*f).to_owned()).collect();
         let node = Self { artifacts, scratch, leak, access, flags, stopped: false };
         node.up()?;

@@ -40,7 +40,7 @@ pub fn failed(path: &str, error: Errno) -> Error {
         Errno::NOENT => (Code::NotFound, "does not exist"),
         Errno::NOTDIR => (Code::NotFound, "a part of it is not a directory"),
         Errno::ISDIR => (Code::IsDirectory, "is a directory"),
-        Errno::ACCESS | Errno::PERM => (Code::PermissionDenied, "the user has no right to"),
+        Errno::ACCESS | Errno::PERM => (Code::PermissionDenied, "is not open to this user of the sandbox"),
         Errno::ROFS => (Code::PermissionDenied, "is on a read-only file system"),
         Errno::NOSPC | Errno::DQUOT => (Code::DiskFull, "the sandbox's disk is full (disk_bytes_max)"),
         Errno::FBIG => (Code::DiskFull, "the file would be larger than the file system takes"),

@@ -1,14 +1,20 @@
 //! down: stops the server of a data directory, and first every sandbox on it. With `--keep` the sandboxes live on and
 //! the next `dsec up` finds them again.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use futures_util::{StreamExt, stream};
 use libdsec::{Client, Code, ListQuery};
 
+use runtime::container::run_dir;
+
 use super::lock::{self, Holder};
-use crate::{config, outcome::Outcome, print};
+use crate::{
+    config::{self, Config},
+    outcome::{self, Outcome},
+    print,
+};
 
 /// Stops in flight.
 const STOPS_AT_ONCE: usize = 16;
@@ -26,9 +32,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Outcome {
-    let data = std::path::absolute(args.data.unwrap_or_else(config::data_default)).context("data")?;
+    let data = match args.data {
+        Some(data) => data,
+        None => known_data()?.unwrap_or_else(config::data_default),
+    };
+    let data = std::path::absolute(data).context("data")?;
+    let data = data.canonicalize().unwrap_or(data);
     if matches!(lock::holder(&data)?, Holder::Nobody) {
-        return Err(anyhow::anyhow!("no server is running on {}", data.display()).into());
+        if args.keep || !run_dir::is_mounted(&data).context("the mounts of this machine")? {
+            return Err(anyhow::anyhow!("no server is running on {}", data.display()).into());
+        }
+        take_over(&data, json).await?;
     }
     let stopped = if args.keep { 0 } else { stop_all(&data, json).await? };
     lock::terminate(&data, EXIT_WITHIN).await?;
@@ -38,6 +52,26 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
         print::line(format_args!("dsec is down; {stopped} sandboxes stopped"))?;
     }
     Ok(0)
+}
+
+/// The data of the server that the context file names, if it is one of this machine.
+fn known_data() -> anyhow::Result<Option<PathBuf>> {
+    let Some(path) = libdsec::default_context_path() else { return Ok(None) };
+    Ok(libdsec::Context::load(&path)?.and_then(|context| context.data).filter(|data| data.is_dir()))
+}
+
+/// A server that was killed leaves sandboxes, forge and mounts: another finds them, so that they can be ended.
+async fn take_over(data: &std::path::Path, json: bool) -> anyhow::Result<()> {
+    if !json {
+        outcome::note("dsec: no server is running, but one has left something: it is taken over and ended");
+    }
+    let config = Config {
+        data: data.to_owned(),
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        context: PathBuf::new(),
+        ..Config::default()
+    };
+    super::up::start(&config.validated()?, None, false).await.map(drop)
 }
 
 async fn stop_all(data: &std::path::Path, json: bool) -> anyhow::Result<usize> {

@@ -29,7 +29,10 @@ pub(super) async fn create(
     let id = plan.id.clone();
     let upper = match plan.spec.scratch {
         Scratch::Disk => Upper::Disk(shared.upper_dir(&id)),
-        Scratch::Memory => Upper::Memory { bytes_max: plan.spec.disk_bytes_max },
+        // Its pages count as the sandbox's memory: a full disk must be told as that, not by killing for memory.
+        Scratch::Memory => {
+            Upper::Memory { bytes_max: plan.spec.disk_bytes_max.min(plan.spec.memory_bytes_max / 2) }
+        }
     };
     let egress = plan.spec.network == Network::Egress;
     let kept = Kept { upper: upper.clone(), egress, husk: None };

@@ -18,7 +18,7 @@ use api::{
 };
 use bytes::Bytes;
 use rustix::{
-    fs::{AtFlags, OFlags, Stat, fstat, readlinkat, statat},
+    fs::{Access, AtFlags, OFlags, Stat, accessat, fstat, readlinkat, statat},
     io::Errno,
     pipe::{PipeFlags, pipe_with},
 };
@@ -100,6 +100,8 @@ fn child(job: &mut Job, path: &str) -> Result<()> {
         },
     )?;
     let pipe = job.fds.pop().ok_or_else(|| Error::internal("a tar without its pipe"))?;
+    // Before a byte is on its way: an error in the middle could only break the stream.
+    check(&root, &[], &path, 0)?;
     job.answer(&(), &[])?;
     let mut packer = Packer {
         tar: Builder::new(BufWriter::with_capacity(CHUNK_BYTES, File::from(pipe))),
@@ -109,6 +111,36 @@ fn child(job: &mut Job, path: &str) -> Result<()> {
     let done = packer.tar.into_inner().and_then(|mut out| out.flush());
     done.map_err(|e| failed_io(&path, &e))?;
     job.answer(&(), &[])
+}
+
+/// Errors: what below `directory` this user may not read, by its name.
+fn check(directory: &OwnedFd, relative: &[u8], shown: &str, depth: usize) -> Result<()> {
+    if depth > DEPTH_MAX {
+        return Err(Error::invalid(format!("`{shown}`: over {DEPTH_MAX} directories deep")));
+    }
+    for name in list::names(directory, shown)? {
+        let inner = if relative.is_empty() { name.clone() } else { [relative, b"/", &name].concat() };
+        let shown = String::from_utf8_lossy(&inner).into_owned();
+        let checked =
+            statat(directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| {
+                match kind(&stat) {
+                    FileKind::File => {
+                        accessat(directory, name.as_slice(), Access::READ_OK, AtFlags::empty()).map(|()| None)
+                    }
+                    FileKind::Directory => {
+                        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                        open_at(directory, name.as_slice(), flags, 0).map(Some)
+                    }
+                    _ => Ok(None),
+                }
+            });
+        match checked {
+            Ok(Some(inside)) => check(&inside, &inner, &shown, depth + 1)?,
+            Ok(None) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(failed(&shown, e)),
+        }
+    }
+    Ok(())
 }
 
 struct Packer {
