@@ -242,6 +242,10 @@ pub fn check_env(env: &BTreeMap<String, String>) -> Result<()> {
             )));
         }
     }
+    let bytes: usize = env.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
+    if bytes > limit::ENV_BYTES_MAX {
+        return Err(Error::invalid(format!("env: {bytes} bytes in all, at most {}", limit::ENV_BYTES_MAX)));
+    }
     Ok(())
 }
 

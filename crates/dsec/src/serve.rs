@@ -4,7 +4,7 @@
 //! iam + edge (runtime, catalogue) -> apiserver -> HTTP
 //! ```
 //! Start: what is below comes first; the address is announced last, when everything answers. End: the other way
-//! round. Sandboxes outlive it; where none is left, nothing of the node stays mounted or running.
+//! round. Sandboxes outlive it, unless it is told to drain; where none is left, nothing of the node stays mounted or running.
 
 pub(crate) mod capacity;
 mod key;
@@ -54,7 +54,16 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     config.announce(address, &key)?;
     node::log::keep_bounded(&config.data);
     tracing::info!(%address, data = %config.data.display(), "dsec is up");
-    rpc::serve(listener.into(), server.router(), asked).await.context("serving")?;
+    let draining = edge.clone();
+    let end = async move {
+        if asked.await == End::Drain {
+            // Before the server goes, so that who waits for a stop is answered; no create comes in any more.
+            if let Err(error) = draining.stop_all().await {
+                tracing::error!(%error, "a sandbox could not be stopped");
+            }
+        }
+    };
+    rpc::serve(listener.into(), server.router(), end).await.context("serving")?;
     edge.shutdown().await;
     let left = edge.list(ListQuery::default()).await.context("the edge")?.len();
     backend.end(left).await?;
@@ -62,12 +71,23 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn asked_to_end() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+/// How the server is to end.
+#[derive(PartialEq, Eq)]
+enum End {
+    /// Sandboxes live on.
+    Leave,
+    /// Every sandbox first: what `dsec down` asks for, by SIGUSR1.
+    Drain,
+}
+
+fn asked_to_end() -> anyhow::Result<impl Future<Output = End> + Send + 'static> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut drain = signal(SignalKind::user_defined1())?;
     Ok(async move {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = interrupt.recv() => End::Leave,
+            _ = terminate.recv() => End::Leave,
+            _ = drain.recv() => End::Drain,
         }
     })
 }

@@ -118,12 +118,17 @@ impl Load {
     }
 }
 
-/// What the sandbox would take, if it may come. Errors: `no_capacity`, which names the resource that is short.
+/// What the sandbox would take, if it may come. Errors: `no_capacity`, which names the resource that is
+/// short; `invalid_argument` where it could never come.
 pub fn plan_admission(capacity: &Capacity, load: &Load, spec: &SandboxSpec) -> Result<Load> {
     let ask = Load::of(spec);
     let all = capacity.sold();
     for (((what, asked), (_, used)), (_, sold)) in ask.parts().into_iter().zip(load.parts()).zip(all.parts())
     {
+        if asked > sold {
+            let message = format!("{what}: {asked} asked, and this node has {sold} in all");
+            return Err(Error::invalid(message));
+        }
         let free = sold.saturating_sub(used);
         if asked > free {
             let message = format!("this node is short of {what}: {asked} asked, {free} of {sold} free");

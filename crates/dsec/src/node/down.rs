@@ -3,11 +3,11 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::{Context, bail};
-use futures_util::{StreamExt, stream};
-use libdsec::{Client, Code, ListQuery};
+use anyhow::Context;
+use libdsec::{Client, ListQuery};
 
 use runtime::container::run_dir;
+use rustix::process::Signal;
 
 use super::lock::{self, Holder};
 use crate::{
@@ -16,10 +16,8 @@ use crate::{
     print,
 };
 
-/// Stops in flight.
-const STOPS_AT_ONCE: usize = 16;
-/// Requests get their time to end, then the server goes.
-const EXIT_WITHIN: Duration = Duration::from_secs(30);
+/// Requests get their time to end, every sandbox is stopped, then the server goes.
+const EXIT_WITHIN: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -44,8 +42,23 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
         }
         take_over(&data, json).await?;
     }
-    let stopped = if args.keep { 0 } else { stop_all(&data, json).await? };
-    lock::terminate(&data, EXIT_WITHIN).await?;
+    let living = count(&data).await?;
+    let bar = print::spinner(
+        if args.keep { "ending".into() } else { format!("stopping {living} sandboxes") },
+        json,
+    );
+    let ended = lock::end(&data, if args.keep { Signal::TERM } else { Signal::USR1 }, EXIT_WITHIN).await;
+    bar.finish_and_clear();
+    ended?;
+    let stopped = if args.keep { 0 } else { living };
+    if !args.keep && run_dir::is_mounted(&data).context("the mounts of this machine")? {
+        let log = super::log::path(&data);
+        return Err(anyhow::anyhow!(
+            "the server has ended but left something: see {}; `dsec down` tries again",
+            log.display()
+        )
+        .into());
+    }
     if json {
         print::json(&serde_json::json!({"data": data, "sandboxes_stopped": stopped}))?;
     } else {
@@ -74,32 +87,10 @@ async fn take_over(data: &std::path::Path, json: bool) -> anyhow::Result<()> {
     super::up::start(&config.validated()?, None, false).await.map(drop)
 }
 
-async fn stop_all(data: &std::path::Path, json: bool) -> anyhow::Result<usize> {
+/// Sandboxes that live.
+async fn count(data: &std::path::Path) -> anyhow::Result<usize> {
     let access = libdsec::Context::load(&config::data_context(data))?
         .context("the server has not said where it is")?;
-    let client = Client::from_context(&access)?;
-    let living = client
-        .list(ListQuery::default())
-        .await
-        .context("listing the sandboxes (use --keep to leave them)")?;
-    let bar = print::spinner(format!("stopping {} sandboxes", living.len()), json);
-    let ends = stream::iter(living)
-        .map(|info| {
-            let sandbox = client.sandbox(info);
-            async move { (sandbox.id().clone(), sandbox.stop().await) }
-        })
-        .buffer_unordered(STOPS_AT_ONCE)
-        .collect::<Vec<_>>()
-        .await;
-    bar.finish_and_clear();
-    let mut stopped = 0;
-    for (id, end) in ends {
-        match end {
-            Ok(()) => stopped += 1,
-            // It ended meanwhile.
-            Err(e) if e.code == Code::NotFound => {}
-            Err(e) => bail!("{id} did not stop, so the server goes on: {e}"),
-        }
-    }
-    Ok(stopped)
+    let living = Client::from_context(&access)?.list(ListQuery::default()).await;
+    Ok(living.context("listing the sandboxes")?.len())
 }

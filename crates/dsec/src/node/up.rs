@@ -22,6 +22,8 @@ use crate::{
     print, serve,
 };
 
+/// A UNIX socket's path has 107 bytes; `/run/<sandbox id>/chronus.sock` takes the rest.
+const DATA_PATH_BYTES_MAX: usize = 50;
 /// A first start may make a volume and a pool.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -109,6 +111,13 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     std::fs::create_dir_all(&config.data).with_context(at)?;
     // Mounts are known by their real paths.
     config.data = config.data.canonicalize().with_context(at)?;
+    if config.data.as_os_str().len() > DATA_PATH_BYTES_MAX {
+        let path = config.data.display();
+        return Err(anyhow::anyhow!(
+            "data: {path} is longer than {DATA_PATH_BYTES_MAX} bytes, and the sockets below it would have no place"
+        )
+        .into());
+    }
     if args.detach {
         let (access, pid) = start(&config, args.config.as_deref(), args.fake).await?;
         say_up(&config, &access, pid, json)?;

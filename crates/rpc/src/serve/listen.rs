@@ -20,7 +20,7 @@ use super::answer::{Fault, stamp};
 use crate::request;
 
 /// A head must be complete by then; also how long an idle connection is kept. Clients drop theirs sooner.
-const HEAD_DEADLINE: Duration = Duration::from_secs(60);
+const HEAD_DEADLINE: Duration = Duration::from_secs(25);
 /// From shutdown to hanging up on what still runs.
 const GRACE: Duration = Duration::from_secs(5);
 /// Connections at once; more wait in the listener's backlog.

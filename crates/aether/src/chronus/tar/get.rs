@@ -42,6 +42,8 @@ const DEPTH_MAX: usize = 256;
 const LINK_BYTES: usize = 100;
 /// Files with several names that are remembered, to pack the second as a link.
 const LINKED_MAX: usize = 100_000;
+/// Of their names.
+const LINKED_BYTES_MAX: usize = 16 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNKS_IN_FLIGHT: usize = 4;
 
@@ -50,7 +52,8 @@ pub async fn get(inside: &Inside, query: TarQuery) -> Result<ByteStream> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| fail(e.into()))?;
     rustix::io::ioctl_fionbio(&read, true).map_err(|e| fail(e.into()))?;
     let mut worker =
-        Worker::run(inside, Depth::Files, query.user.as_deref(), vec![write], |job| child(job, &query.path))?;
+        Worker::run(inside, Depth::Files, query.user.as_deref(), vec![write], |job| child(job, &query.path))
+            .await?;
     worker.answer::<()>().await?;
     let read = process::ready(read, Interest::READABLE).map_err(fail)?;
     let (chunks, stream) = mpsc::channel(CHUNKS_IN_FLIGHT);
@@ -106,6 +109,7 @@ fn child(job: &mut Job, path: &str) -> Result<()> {
     let mut packer = Packer {
         tar: Builder::new(BufWriter::with_capacity(CHUNK_BYTES, File::from(pipe))),
         linked: HashMap::new(),
+        linked_bytes: 0,
     };
     packer.directory(&root, &[], &path, 0)?;
     let done = packer.tar.into_inner().and_then(|mut out| out.flush());
@@ -147,6 +151,7 @@ struct Packer {
     tar: Builder<BufWriter<File>>,
     /// (device, inode) -> its first name in the archive.
     linked: HashMap<(u64, u64), Arc<[u8]>>,
+    linked_bytes: usize,
 }
 
 impl Packer {
@@ -205,7 +210,8 @@ impl Packer {
         }
         let key = (stat.st_dev, stat.st_ino);
         let first = self.linked.get(&key).cloned();
-        if first.is_none() && self.linked.len() < LINKED_MAX {
+        if first.is_none() && self.linked.len() < LINKED_MAX && self.linked_bytes < LINKED_BYTES_MAX {
+            self.linked_bytes += path.len();
             self.linked.insert(key, path.into());
         }
         first

@@ -28,7 +28,7 @@ use super::spool::{Shape, Spool};
 /// What a stream of an ended exec keeps in memory: 64 of them are remembered for each sandbox.
 pub(crate) const MEMORY_BYTES_ENDED_MAX: u64 = 4 << 10;
 /// Clients attached to one exec.
-pub(crate) const CURSORS_MAX: usize = 64;
+pub(crate) const CURSORS_MAX: usize = 1024;
 /// What a cursor reads at once.
 const READ_BYTES_MAX: u64 = 128 << 10;
 
