@@ -166,7 +166,7 @@ impl Log {
         memory: [Option<Bytes>; 2],
         exit: Option<Exit>,
     ) -> Self {
-        let mut halves = paths.map(Half::new);
+        let (mut shape, mut halves) = (shape, paths.map(Half::new));
         for (half, memory) in halves.iter_mut().zip(memory) {
             if let Some(bytes) = memory {
                 half.total = bytes.len() as u64;
@@ -175,6 +175,8 @@ impl Log {
             }
             match Spool::open(&half.path, shape) {
                 Ok((spool, total, hole)) => {
+                    // Both streams of a run have one.
+                    shape = spool.shape();
                     half.total = total;
                     half.hole = hole;
                     half.kept = Kept::File(exit.is_none().then(|| Arc::new(spool)));
