@@ -41,6 +41,7 @@ use crate::{config::Config, node};
 
 /// Runs until SIGTERM or Ctrl-C. Sandboxes live on: the next start finds them again.
 pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+    node::open_files::set(node::open_files::SERVER);
     // First: an address that is taken must not leave a backend behind.
     let listener =
         TcpListener::bind(config.listen).await.with_context(|| format!("listening on {}", config.listen))?;

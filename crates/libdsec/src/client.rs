@@ -66,7 +66,18 @@ impl Client {
     /// # }
     /// ```
     pub fn create_many(&self, count: u32, spec: SandboxSpec) -> Created {
-        Created::new(self.front.clone(), count, spec)
+        Created::new(self.front.clone(), count, spec, None)
+    }
+
+    /// As [`Client::create_many`], with a key of your own: asked again with it, even from another program, the same
+    /// sandboxes are answered and none is made.
+    pub fn create_many_keyed(
+        &self,
+        count: u32,
+        spec: SandboxSpec,
+        idempotency_key: impl Into<String>,
+    ) -> Created {
+        Created::new(self.front.clone(), count, spec, Some(idempotency_key.into()))
     }
 
     /// The sandbox with this id or name. Errors: `not_found`.

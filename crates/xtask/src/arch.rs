@@ -28,6 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "testkit",
         &["api", "linux", "rpc", "iam", "image", "runtime", "aether", "edge", "apiserver", "libdsec"],
     ),
+    ("python", &["libdsec"]),
     ("bench", &["api", "linux", "libdsec"]),
     ("xtask", &[]),
 ];

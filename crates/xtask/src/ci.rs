@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{arch, debian, deny, fuzz, image, leak, step, tidy};
+use crate::{arch, debian, deny, fuzz, image, leak, python, step, tidy};
 use count::Count;
 
 /// One step's tests; more means that something hangs.
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     ("test image", |state| image::ensure(&image::TEST).map(|path| state.rootfs = path)),
     ("tests", tests),
     ("doc tests", doc_tests),
+    ("python", python_tests),
     ("fuzz", |state| fuzz::ci().map(|targets| state.count.passed += targets)),
 ];
 
@@ -100,6 +101,22 @@ fn tests(state: &mut State) -> Result<()> {
 
 fn doc_tests(state: &mut State) -> Result<()> {
     run_tests(state, &["test", "--workspace", "--profile", "fast", "--doc", "--no-fail-fast"], &[])
+}
+
+/// The wheel, installed, against its own server; then nothing may be left of it.
+fn python_tests(state: &mut State) -> Result<()> {
+    let before = leak::Snapshot::take();
+    let mut count = Count::default();
+    let dsec = step::built_dsec()?;
+    let done = python::test(&dsec, &state.aether, &state.rootfs, &[], |line| count.read(line));
+    count.settle();
+    let ran = count.passed > 0;
+    state.count.add(&count);
+    done?;
+    if !ran {
+        bail!("no Python test ran: the output of pytest was not understood");
+    }
+    leak::assert_none_since(&before).context("the Python tests have passed, but they are not clean")
 }
 
 fn run_tests(state: &mut State, args: &[&str], harness: &[&str]) -> Result<()> {

@@ -26,7 +26,14 @@ pub const CI: &[&str] = &[
     "pkg-config",
     "util-linux",
     "coreutils",
+    "python3",
+    "python3-venv",
+    "binutils",
 ];
+
+/// What the Python package is built and tested with.
+pub const PYTHON: &[&str] =
+    &["gcc", "libc6-dev", "binutils", "btrfs-progs", "nftables", "iproute2", "python3", "python3-venv"];
 
 /// What a node needs to run.
 pub const NODE: &[&str] = &["gcc", "libc6-dev", "btrfs-progs", "nftables", "iproute2"];

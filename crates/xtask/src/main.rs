@@ -12,6 +12,7 @@ mod deny;
 mod fuzz;
 mod image;
 mod leak;
+mod python;
 mod road;
 mod step;
 mod tidy;
@@ -51,6 +52,13 @@ enum Verb {
     Image(image::Args),
     /// Feed the parsers of ids, requests, frames and archives with what is hostile, guided by coverage
     Fuzz(fuzz::Args),
+    /// Build the Python wheel, with the server and the agent in it; prints its path and size
+    Wheel,
+    /// Build, install, type-check and test the Python package; arguments go to pytest
+    Python {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Measure ours and its peers side by side
     Bench(bench::Args),
     /// The timed loop of a peer runtime, in its own mount namespace; `bench` calls it
@@ -76,6 +84,8 @@ fn main() -> ExitCode {
         Verb::Path { verb } => road::run(&verb),
         Verb::Image(args) => image::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
+        Verb::Wheel => python::wheel(),
+        Verb::Python { args } => python::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::PeerLoop { runtime, bundle, runs } => bench::peer::timed_loop(&runtime, &bundle, runs),
     };

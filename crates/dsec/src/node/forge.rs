@@ -35,6 +35,7 @@ pub(crate) fn run_if_named() -> Option<ExitCode> {
 fn forge() -> ExitCode {
     let args = Args::parse();
     tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).init();
+    super::open_files::set(super::open_files::FORGE);
     let config = Config { data: args.data, socket: args.socket, aether: args.aether, pool_size: args.pool };
     match run(config) {
         Ok(()) => ExitCode::SUCCESS,

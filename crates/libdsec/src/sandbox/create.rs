@@ -28,8 +28,9 @@ pub struct Created {
 }
 
 impl Created {
-    pub(crate) fn new(front: Arc<dyn Front>, count: u32, spec: SandboxSpec) -> Self {
-        let request = CreateRequest { count, spec, idempotency_key: Some(uuid::Uuid::new_v4().to_string()) };
+    pub(crate) fn new(front: Arc<dyn Front>, count: u32, spec: SandboxSpec, key: Option<String>) -> Self {
+        let key = key.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+        let request = CreateRequest { count, spec, idempotency_key: Some(key) };
         let batch = Batch { front, request, events: None, seen: HashSet::new(), attempt: 1, ended: false };
         Self {
             inner: stream::unfold(batch, |mut b| async move { b.next().await.map(|item| (item, b)) }).boxed(),
@@ -127,6 +128,6 @@ impl Batch {
 }
 
 pub(crate) async fn one(front: Arc<dyn Front>, spec: SandboxSpec) -> Result<Sandbox> {
-    let mut created = Created::new(front, 1, spec);
+    let mut created = Created::new(front, 1, spec, None);
     created.next().await.unwrap_or_else(|| Err(Error::internal("the server answered a create with nothing")))
 }

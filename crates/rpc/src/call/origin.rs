@@ -39,6 +39,11 @@ const IDLE_CONNECTIONS_AETHER_MAX: usize = 2;
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
+/// Of the process, of the machine: no room for one more open file.
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;
+const RETRY_AFTER_MS_FILES: u64 = 500;
+
 pub(super) type Sender = SendRequest<Body>;
 
 #[derive(Debug)]
@@ -313,6 +318,11 @@ impl Origin {
 
     fn unreachable(&self, error: &std::io::Error) -> Error {
         tracing::debug!(%error, "no connection");
+        if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) {
+            // Nothing is wrong with the other side: a retry when others have ended may do.
+            let message = "too many open files: the process that calls is at its RLIMIT_NOFILE";
+            return Error::new(Code::NoCapacity, message).retry_after_ms(RETRY_AFTER_MS_FILES);
+        }
         match self.0.target {
             Target::Aether(_) => self.broken("the sandbox's agent does not answer; stop the sandbox".into()),
             _ => self.broken(format!("cannot reach DSec at {}: is it up?", self.name())),
@@ -346,4 +356,18 @@ where
         }
     });
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_room_for_a_connection_is_no_fault_of_the_other_side() {
+        let agent = Origin::without_key(Target::Aether("/nowhere".into()));
+        let code = |errno| agent.unreachable(&std::io::Error::from_raw_os_error(errno)).code;
+        assert_eq!((code(EMFILE), code(ENFILE)), (Code::NoCapacity, Code::NoCapacity));
+        // ECONNREFUSED
+        assert_eq!(code(111), Code::SandboxBroken);
+    }
 }

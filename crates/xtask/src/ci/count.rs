@@ -1,4 +1,4 @@
-//! Counts tests from what a test runner prints: cargo test's and nextest's summaries, and `skipped: <feature>` lines.
+//! Counts tests from what a test runner prints: the summaries of cargo test, nextest and pytest, and `skipped: <feature>` lines.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -27,13 +27,21 @@ impl Count {
             self.features.insert(feature.trim().to_owned());
             self.said_skipped += 1;
         } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
-            if self.failures.len() < FAILURES_MAX {
-                self.failures.push(name.trim().to_owned());
-            }
+            self.name_failure(name);
         } else if let Some(rest) = line.strip_prefix("test result: ") {
             self.read_parts(rest.split_once(". ").map_or("", |(_, parts)| parts), ';');
         } else if line.starts_with("Summary [") {
             self.read_parts(line.split_once("run: ").map_or("", |(_, parts)| parts), ',');
+        } else if let Some(name) = line.strip_prefix("FAILED ").filter(|name| name.contains("::")) {
+            self.name_failure(name.split(" - ").next().unwrap_or(name));
+        } else if let Some(parts) = pytest_summary(line) {
+            self.read_parts(parts, ',');
+        }
+    }
+
+    fn name_failure(&mut self, name: &str) {
+        if self.failures.len() < FAILURES_MAX {
+            self.failures.push(name.trim().to_owned());
         }
     }
 
@@ -44,8 +52,8 @@ impl Count {
             let Some(number) = words.next().and_then(|n| n.parse::<u64>().ok()) else { continue };
             match words.next() {
                 Some("passed") => self.passed += number,
-                // "timed out", "exec failed"
-                Some("failed" | "timed" | "exec") => self.failed += number,
+                // "timed out", "exec failed"; a fixture of pytest that breaks is an error
+                Some("failed" | "timed" | "exec" | "error" | "errors") => self.failed += number,
                 Some("skipped" | "ignored") => self.skipped += number,
                 _ => {}
             }
@@ -67,6 +75,13 @@ impl Count {
         self.features.extend(other.features.iter().cloned());
         self.failures.extend(other.failures.iter().cloned());
     }
+}
+
+/// `=== 1 failed, 3 passed in 0.12s ===`: what stands before the time. Other headings of pytest have none.
+fn pytest_summary(line: &str) -> Option<&str> {
+    let (parts, time) = line.strip_prefix("==")?.trim_matches('=').trim().rsplit_once(" in ")?;
+    let seconds = time.split_whitespace().next()?.strip_suffix('s')?;
+    seconds.parse::<f64>().is_ok().then_some(parts)
 }
 
 impl fmt::Display for Count {
@@ -109,6 +124,26 @@ mod tests {
         assert_eq!(
             count("Summary [ 0.2s] 3/12 tests run: 2 passed, 1 failed, 0 skipped").to_string(),
             "2 passed, 1 failed, 0 skipped"
+        );
+    }
+
+    #[test]
+    fn pytest_prints_one_summary() {
+        let text = "======================== test session starts =========================\n\
+                    =============================== FAILURES ===============================\n\
+                    FAILED tests/test_exec.py::test_case_05_x[async] - assert 1 == 2 - no\n\
+                    ERROR tests/test_exec.py::test_y - RuntimeError\n\
+                    ======== 1 failed, 12 passed, 2 skipped, 3 warnings, 1 error in 71.20s (0:01:11) ========\n";
+        let counted = count(text);
+        assert_eq!(counted.to_string(), "12 passed, 2 failed, 2 skipped");
+        assert_eq!(counted.failures, ["tests/test_exec.py::test_case_05_x[async]"]);
+        assert_eq!(
+            count("============== 3 passed in 0.12s ===============").to_string(),
+            "3 passed, 0 failed, 0 skipped"
+        );
+        assert_eq!(
+            count("=== a heading in words ===\n3 passed in 0.12s").to_string(),
+            "0 passed, 0 failed, 0 skipped"
         );
     }
 

@@ -1,0 +1,123 @@
+//! The Python package: `cargo xtask wheel` builds it, `cargo xtask python` tests what `pip install` makes of it.
+//!
+//! The wheel has the extension, and beside it `dsec` and the static `aether`, so that `pip install dsec && dsec up` is
+//! a whole installation. The tests run on the installed wheel, with its own server; nothing of the tree is imported.
+//! Tools come from PyPI into a virtual environment under `target/`, pinned in `python/requirements.txt`.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{debian, image, step};
+
+/// More means that something hangs.
+const TESTS_SECONDS_MAX: &str = "1500";
+/// The installed package, not the one of the directory that it runs in; and nothing is written there.
+const INSTALLED: [&str; 2] = ["-I", "-B"];
+const REQUIREMENTS: &str = "python/requirements.txt";
+
+fn target(path: &str) -> PathBuf {
+    step::root().join("target/python").join(path)
+}
+
+/// `cargo xtask wheel`
+pub fn wheel() -> Result<()> {
+    debian::ensure(debian::PYTHON)?;
+    let aether = step::build_aether()?;
+    let wheel = build(&step::build_dsec()?, &aether)?;
+    let bytes = fs::metadata(&wheel)?.len();
+    println!("{} ({:.1} MB)", wheel.display(), bytes as f64 / 1e6);
+    Ok(())
+}
+
+/// `cargo xtask python`: arguments go to pytest.
+pub fn run(args: &[String]) -> Result<()> {
+    debian::ensure(debian::PYTHON)?;
+    let aether = step::build_aether()?;
+    let dsec = step::build_dsec()?;
+    let rootfs = image::ensure(&image::TEST)?;
+    test(&dsec, &aether, &rootfs, args, |_| ())
+}
+
+/// Builds and installs the wheel, checks its types, runs its tests; each line that they print goes to `each` as well.
+pub fn test(
+    dsec: &Path,
+    aether: &Path,
+    rootfs: &Path,
+    args: &[String],
+    each: impl FnMut(&str),
+) -> Result<()> {
+    let wheel = build(dsec, aether)?;
+    let bin = environment()?;
+    let mut install = python(&bin, "pip");
+    install.args(["install", "--quiet", "--no-deps", "--no-index", "--force-reinstall"]).arg(&wheel);
+    step::run(&mut install)?;
+    step::run(python(&bin, "sync_face.py").arg("--check"))?;
+    step::run(&mut python(&bin, "mypy"))?;
+    let mut pytest = step::command("timeout");
+    pytest.current_dir(step::root().join("python")).args(["--kill-after=10", TESTS_SECONDS_MAX]);
+    pytest.arg(bin.join("python")).args(INSTALLED).args(["-m", "pytest"]).args(args);
+    pytest.env("DSEC_TEST_ROOTFS", rootfs);
+    // The server of the wheel finds its own agent.
+    pytest.env_remove("DSEC_AETHER").env_remove("DSEC_BINARY");
+    let status = step::tee(pytest, each)?;
+    if !status.success() {
+        bail!("the Python tests failed ({status})");
+    }
+    Ok(())
+}
+
+/// `python -m module`, or a script of `python/`.
+fn python(bin: &Path, what: &str) -> Command {
+    let mut command = step::command(bin.join("python"));
+    command.current_dir(step::root().join("python")).args(INSTALLED);
+    if !what.ends_with(".py") {
+        command.arg("-m");
+    }
+    command.arg(what);
+    command
+}
+
+/// The virtual environment with the pinned tools; gives its `bin`. Made anew where the pins have changed.
+fn environment() -> Result<PathBuf> {
+    let (venv, stamp) = (target("venv"), target("venv.stamp"));
+    let pins = fs::read_to_string(step::root().join(REQUIREMENTS)).context(REQUIREMENTS)?;
+    if fs::read_to_string(&stamp).is_ok_and(|made| made == pins) && venv.join("bin/python").exists() {
+        return Ok(venv.join("bin"));
+    }
+    let _ = fs::remove_file(&stamp);
+    fs::create_dir_all(target(""))?;
+    step::run(step::command("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    let mut install = step::command(venv.join("bin/python"));
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", REQUIREMENTS]);
+    step::run(&mut install).context("installing the Python tools: does PyPI, or a mirror of it, answer?")?;
+    fs::write(&stamp, pins)?;
+    Ok(venv.join("bin"))
+}
+
+/// Builds the wheel of these binaries; gives its path.
+fn build(dsec: &Path, aether: &Path) -> Result<PathBuf> {
+    let bin = environment()?;
+    let scripts = target("data/scripts");
+    fs::create_dir_all(&scripts)?;
+    for (name, from) in [("dsec", dsec), ("aether", aether)] {
+        let to = scripts.join(name);
+        step::run(step::command("strip").arg("-o").arg(&to).arg(from))?;
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+    }
+    let out = target("dist");
+    if out.exists() {
+        fs::remove_dir_all(&out)?;
+    }
+    let mut maturin = python(&bin, "maturin");
+    maturin.args(["build", "--quiet", "--out"]).arg(&out).arg("--interpreter").arg(bin.join("python"));
+    step::run(&mut maturin)?;
+    let wheels = fs::read_dir(&out)?.flatten().map(|e| e.path());
+    let wheel = wheels.filter(|p| p.extension().is_some_and(|e| e == "whl")).max();
+    wheel.context("maturin built no wheel")
+}

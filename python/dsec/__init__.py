@@ -1,0 +1,110 @@
+"""DSec: isolated Linux machines for agents.
+
+    import dsec
+
+    with dsec.Sandbox.create("debian") as sandbox:
+        print(sandbox.exec(["python3", "-c", "print(1 + 1)"]).stdout)
+
+`Sandbox` waits, `AsyncSandbox` is the same for asyncio. The server is the one of `DSEC_URL` and `DSEC_API_KEY`, else
+the one that `dsec up` last started here; `Client` names another.
+
+Every error of DSec is an `Error`, with a subclass for each code. A command that fails is none: look at its
+`ExecResult`, or call `check()`.
+"""
+
+from ._client import Client
+from ._dsec import __version__
+from ._errors import (
+    AlreadyExists,
+    CommandFailed,
+    Conflict,
+    DeadlineExceeded,
+    DiskFull,
+    Error,
+    Internal,
+    InvalidArgument,
+    IsDirectory,
+    NoCapacity,
+    NotFound,
+    OomKilled,
+    Paused,
+    PermissionDenied,
+    QuotaExceeded,
+    RateLimited,
+    SandboxBroken,
+    SandboxGone,
+    Unauthenticated,
+    Unsupported,
+)
+from ._results import (
+    Dropped,
+    Event,
+    ExecInfo,
+    ExecResult,
+    Exit,
+    FileInfo,
+    HttpResponse,
+    ImageInfo,
+    Output,
+    SandboxInfo,
+    TreeReport,
+    WatchEvent,
+)
+from ._sync import Connection, Files, Images, Process, Sandbox, Sandboxes
+from ._async import (
+    AsyncConnection,
+    AsyncFiles,
+    AsyncImages,
+    AsyncProcess,
+    AsyncSandbox,
+    AsyncSandboxes,
+)
+
+__all__ = [
+    "AlreadyExists",
+    "AsyncConnection",
+    "AsyncFiles",
+    "AsyncImages",
+    "AsyncProcess",
+    "AsyncSandbox",
+    "AsyncSandboxes",
+    "Client",
+    "CommandFailed",
+    "Conflict",
+    "Connection",
+    "DeadlineExceeded",
+    "DiskFull",
+    "Dropped",
+    "Error",
+    "Event",
+    "ExecInfo",
+    "ExecResult",
+    "Exit",
+    "FileInfo",
+    "Files",
+    "HttpResponse",
+    "ImageInfo",
+    "Images",
+    "Internal",
+    "InvalidArgument",
+    "IsDirectory",
+    "NoCapacity",
+    "NotFound",
+    "OomKilled",
+    "Output",
+    "Paused",
+    "PermissionDenied",
+    "Process",
+    "QuotaExceeded",
+    "RateLimited",
+    "Sandbox",
+    "SandboxBroken",
+    "SandboxGone",
+    "SandboxInfo",
+    "Sandboxes",
+    "TreeReport",
+    "Unauthenticated",
+    "Unsupported",
+    "WatchEvent",
+    "__version__",
+]

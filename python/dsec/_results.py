@@ -1,0 +1,290 @@
+"""What calls answer: plain, frozen data."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any, Literal, Union
+
+from ._errors import CommandFailed
+
+Reason = Literal["exited", "signal", "timeout", "oom_killed", "not_started", "sandbox_gone"]
+StreamName = Literal["stdout", "stderr"]
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, timezone.utc)
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a command ended. `exit_code` is as a shell gives it: the code, or 128 + the signal."""
+
+    exit_code: int
+    reason: Reason
+    signal: int | None
+    duration: float
+
+    @property
+    def timed_out(self) -> bool:
+        return self.reason == "timeout"
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """How a command ended and what it wrote.
+
+    Of output over the limit the head and the tail are kept; `truncated` says so, `stdout_bytes_total` counts all.
+    """
+
+    exec_id: str
+    exit_code: int
+    reason: Reason
+    signal: int | None
+    duration: float
+    stdout_bytes: bytes = field(repr=False)
+    stderr_bytes: bytes = field(repr=False)
+    stdout_bytes_total: int
+    stderr_bytes_total: int
+    stdout_truncated: bool
+    stderr_truncated: bool
+
+    @cached_property
+    def stdout(self) -> str:
+        """As text; what is not UTF-8 is U+FFFD."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @cached_property
+    def stderr(self) -> str:
+        """As text; what is not UTF-8 is U+FFFD."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    @property
+    def truncated(self) -> bool:
+        return self.stdout_truncated or self.stderr_truncated
+
+    @property
+    def timed_out(self) -> bool:
+        return self.reason == "timeout"
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    def check(self) -> ExecResult:
+        """Itself where the command ended with code 0, else raises `CommandFailed`."""
+        if self.exit_code != 0:
+            raise CommandFailed(self)
+        return self
+
+
+ExitTuple = tuple[int, Reason, Union[int, None], float]
+
+
+def exec_result(native: tuple[str, ExitTuple, tuple[bytes, int, bool], tuple[bytes, int, bool]]) -> ExecResult:
+    exec_id, (code, reason, signal, duration), (out, out_total, out_cut), (err, err_total, err_cut) = native
+    return ExecResult(exec_id, code, reason, signal, duration, out, err, out_total, err_total, out_cut, err_cut)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of a stream. `text` never splits a character: an incomplete one comes with the next piece."""
+
+    stream: StreamName
+    data: bytes
+    text: str
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """`bytes` at `offset` of a stream are not kept any more: the reader came too late for them."""
+
+    stream: StreamName
+    offset: int
+    bytes: int
+
+
+Event = Union[Output, Dropped, Exit]
+"""What a running command does; the last one is `Exit`."""
+
+
+@dataclass(frozen=True)
+class ExecInfo:
+    """A command that runs or is remembered. `exit` is None while it runs."""
+
+    exec_id: str
+    command: list[str] | str
+    started: datetime
+    exit: Exit | None
+    stdout_bytes: int
+    stderr_bytes: int
+    pty: bool
+
+
+def exec_info(data: dict[str, Any]) -> ExecInfo:
+    ended = data["exit"]
+    if ended is not None:
+        ended = Exit(ended["code"], ended["reason"], ended.get("signal"), ended["duration_ms"] / 1000)
+    return ExecInfo(
+        exec_id=data["exec_id"],
+        command=data["command"],
+        started=_time(data["started_ms"]),
+        exit=ended,
+        stdout_bytes=data["stdout_bytes"],
+        stderr_bytes=data["stderr_bytes"],
+        pty=data["pty"],
+    )
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    """What is known of a sandbox. `spec` is all that it was asked to be, as the HTTP API has it."""
+
+    id: str
+    name: str | None
+    state: str
+    reason: str | None
+    image: str
+    labels: dict[str, str]
+    created: datetime
+    expires: datetime
+    execs_live: int
+    layers: list[str]
+    spec: dict[str, Any] = field(repr=False)
+
+
+def sandbox_info(data: dict[str, Any]) -> SandboxInfo:
+    spec = data["spec"]
+    return SandboxInfo(
+        id=data["id"],
+        name=spec.get("name"),
+        state=data["state"],
+        reason=data.get("reason"),
+        image=spec["image"],
+        labels=spec["labels"],
+        created=_time(data["created_ms"]),
+        expires=_time(data["expires_ms"]),
+        execs_live=data["execs_live"],
+        layers=data["layers"],
+        spec=spec,
+    )
+
+
+def sandbox_infos(text: str) -> list[SandboxInfo]:
+    return [sandbox_info(one) for one in json.loads(text)]
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """A layer, or a stack of them, in the catalogue."""
+
+    name: str
+    version: str
+    kind: Literal["base", "workspace", "toolkit"]
+    digest: str
+    layers: list[str]
+    user: str | None
+    workdir: str | None
+    env: dict[str, str]
+    files: int
+    size: int
+    created: datetime
+    in_use: int
+
+
+def image_info(data: dict[str, Any]) -> ImageInfo:
+    config = data["config"]
+    return ImageInfo(
+        name=data["name"],
+        version=data["version"],
+        kind=data["kind"],
+        digest=data["digest"],
+        layers=data["layers"],
+        user=config["user"],
+        workdir=config["workdir"],
+        env=config["env"],
+        files=data["files"],
+        size=data["size_bytes"],
+        created=_time(data["created_ms"]),
+        in_use=data["in_use"],
+    )
+
+
+def image_infos(text: str) -> list[ImageInfo]:
+    return [image_info(one) for one in json.loads(text)]
+
+
+FileKind = Literal["file", "directory", "symlink", "fifo", "socket", "char_device", "block_device"]
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """One name in a sandbox. Bytes that are not UTF-8 are as `os.fsdecode` gives them."""
+
+    name: str
+    path: str
+    kind: FileKind
+    size: int
+    mode: int
+    uid: int
+    gid: int
+    modified: datetime
+    symlink_target: str | None
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind == "file"
+
+    @property
+    def is_dir(self) -> bool:
+        return self.kind == "directory"
+
+
+FileTuple = tuple[bytes, bytes, FileKind, int, int, int, int, int, Union[bytes, None]]
+
+
+def file_info(native: FileTuple) -> FileInfo:
+    name, path, kind, size, mode, uid, gid, modified_ms, target = native
+    return FileInfo(
+        os.fsdecode(name),
+        os.fsdecode(path),
+        kind,
+        size,
+        mode,
+        uid,
+        gid,
+        _time(modified_ms),
+        None if target is None else os.fsdecode(target),
+    )
+
+
+@dataclass(frozen=True)
+class TreeReport:
+    """What the copy of a directory moved."""
+
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class WatchEvent:
+    """`name` is relative to the watched directory. After "overflow" list it again: the kernel dropped events."""
+
+    kind: Literal["created", "modified", "removed", "moved_from", "moved_to", "overflow"]
+    name: str
+
+
+@dataclass(frozen=True)
+class HttpResponse:
+    """The answer of a server inside a sandbox. Header names are in lower case."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    content: bytes = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        return self.content.decode("utf-8", "replace")

@@ -1,0 +1,48 @@
+"""Makes `dsec/_sync.py` of `dsec/_async.py`, so that the two faces cannot drift: `python3 python/sync_face.py`.
+
+With `--check` it only says whether the file is what it would write.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent / "dsec"
+# In order; the first that matches wins.
+RULES = [
+    (r'"""The async face\..*', '"""The sync face. Made of `_async.py` by `python/sync_face.py`: change that one."""'),
+    (r"\b_awaiting\b", "_waiting"),
+    (r"\basync (def|for|with) ", r"\1 "),
+    (r"\bawait ", ""),
+    (r"\bAsyncIterator\b", "Iterator"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
+    (r"\baclose\b", "close"),
+    (r"\bAsync([A-Z]\w*)\b", r"\1"),
+    (r"Cancelled, it", "Interrupted, it"),
+    (r"or cancelling\b", "or Ctrl-C in"),
+]
+
+
+def sync_face(text: str) -> str:
+    for pattern, replacement in RULES:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def main() -> int:
+    made = sync_face((PACKAGE / "_async.py").read_text())
+    target = PACKAGE / "_sync.py"
+    if "--check" in sys.argv:
+        if target.read_text() != made:
+            print("dsec/_sync.py is not what sync_face.py makes of dsec/_async.py: run it")
+            return 1
+        return 0
+    target.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
