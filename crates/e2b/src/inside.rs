@@ -17,11 +17,9 @@ use crate::{
     fault::Fault,
     filesystem, process,
     target::AGENT_PORT,
-    token::{Scope, Signed},
+    token::{AGENT_TOKEN_HEADER, Scope, Signed, TRAFFIC_TOKEN_HEADER},
 };
 
-pub(crate) const AGENT_TOKEN_HEADER: &str = "x-access-token";
-pub(crate) const TRAFFIC_TOKEN_HEADER: &str = "e2b-traffic-access-token";
 const KEY_HEADER: &str = "x-api-key";
 
 /// One call of the in-sandbox API, but for its body.

@@ -4,7 +4,10 @@ use api::SandboxId;
 use axum::body::Body;
 use http::{Request, header};
 
-use crate::fault::Fault;
+use crate::{
+    fault::Fault,
+    token::{AGENT_TOKEN_HEADER, Tokens},
+};
 
 const ID_HEADER: &str = "e2b-sandbox-id";
 const PORT_HEADER: &str = "e2b-sandbox-port";
@@ -26,23 +29,37 @@ pub(crate) enum Target {
     Nowhere(Fault),
 }
 
-/// Headers go before the host name, the host name before the path: what runs inside may have any path.
+/// Headers go before the host name, the host name before the path: what runs inside may have any path. Their agent has
+/// none of the control API's, and some versions send the headers with calls of that too.
 pub(crate) fn of(request: &Request<Body>) -> Target {
+    match named(request) {
+        Some(Target::Inside { port: AGENT_PORT, .. } | Target::Nowhere(_)) | None
+            if is_control(request.uri().path()) =>
+        {
+            Target::Control
+        }
+        named => named.unwrap_or(Target::Native),
+    }
+}
+
+/// The sandbox that a request names.
+fn named(request: &Request<Body>) -> Option<Target> {
     let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
     if let Some(id) = text(ID_HEADER) {
-        let Ok(id) = id.parse() else { return Target::Nowhere(Fault::no_such_sandbox(id)) };
+        let Ok(id) = id.parse() else { return Some(Target::Nowhere(Fault::no_such_sandbox(id))) };
         let port = text(PORT_HEADER).map_or(Some(AGENT_PORT), port_of);
-        return match port {
+        return Some(match port {
             Some(port) => Target::Inside { id, port },
             None => Target::Nowhere(Fault::invalid("E2b-Sandbox-Port: expected 1 to 65535")),
-        };
+        });
     }
     // HTTP/2 has the host in the URI.
     let host = request.uri().authority().map(|a| a.host()).or_else(|| text(header::HOST.as_str()));
     if let Some((port, id)) = host.and_then(in_host) {
-        return Target::Inside { id, port };
+        return Some(Target::Inside { id, port });
     }
-    if is_control(request.uri().path()) { Target::Control } else { Target::Native }
+    let id = Tokens::claimed(text(AGENT_TOKEN_HEADER)?)?;
+    Some(Target::Inside { id, port: AGENT_PORT })
 }
 
 fn port_of(text: &str) -> Option<u16> {
@@ -93,7 +110,9 @@ mod tests {
         assert_eq!(target("/x", &both[..1]), format!("49983 of {ID}"));
         assert_eq!(target("/sandboxes", &[("host", &host)]), inside);
         assert_eq!(target(&format!("http://{}/", host.to_uppercase()), &[]), inside);
+        assert_eq!(target("/sandboxes/x/connect", &both[..1]), "control");
         assert_eq!(target("/x", &[("e2b-sandbox-id", "nope")]), "502 Bad Gateway");
+        assert_eq!(target("/files", &[("x-access-token", &format!("{ID}.00"))]), format!("49983 of {ID}"));
         let zero = [("e2b-sandbox-id", ID), ("e2b-sandbox-port", "0")];
         assert_eq!(target("/x", &zero), "400 Bad Request");
     }

@@ -1,5 +1,7 @@
 //! Tokens of a sandbox, made from its id and a secret of the cluster, so that no apiserver has to remember them; and
 //! signatures of file URLs, made by the client from the first of them.
+//!
+//! A token is `<sandbox id>.<64 hex digits>`: some clients send it and nothing else that names the sandbox.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,6 +9,9 @@ use api::SandboxId;
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+pub(crate) const AGENT_TOKEN_HEADER: &str = "x-access-token";
+pub(crate) const TRAFFIC_TOKEN_HEADER: &str = "e2b-traffic-access-token";
 
 /// What a token opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +47,13 @@ impl Tokens {
             Scope::Agent => "agent",
             Scope::Traffic => "traffic",
         };
-        blake3::keyed_hash(&self.secret, format!("{scope}:{id}").as_bytes()).to_hex().to_string()
+        let digest = blake3::keyed_hash(&self.secret, format!("{scope}:{id}").as_bytes());
+        format!("{id}.{}", digest.to_hex())
+    }
+
+    /// The sandbox that a token says it is of, true or not.
+    pub(crate) fn claimed(token: &str) -> Option<SandboxId> {
+        token.split_once('.')?.0.parse().ok()
     }
 
     pub(crate) fn fits(&self, id: &SandboxId, scope: Scope, token: &str) -> bool {
@@ -85,6 +96,8 @@ mod tests {
         assert!(!tokens.fits(&other, Scope::Agent, &token));
         assert!(!Tokens::new([8; 32]).fits(&id(), Scope::Agent, &token));
         assert!(!tokens.fits(&id(), Scope::Agent, ""));
+        assert_eq!(Tokens::claimed(&token), Some(id()));
+        assert_eq!((Tokens::claimed("x.y"), Tokens::claimed("")), (None, None));
     }
 
     #[test]

@@ -4,8 +4,12 @@ use api::{Code, SandboxId};
 use axum::{body::Body, response::Response};
 use http::Request;
 
-use super::{AGENT_TOKEN_HEADER, TRAFFIC_TOKEN_HEADER, check_traffic};
-use crate::{E2b, fault::Fault};
+use super::check_traffic;
+use crate::{
+    E2b,
+    fault::Fault,
+    token::{AGENT_TOKEN_HEADER, TRAFFIC_TOKEN_HEADER},
+};
 
 pub(super) async fn serve(
     face: &E2b,

@@ -1,6 +1,9 @@
 //! Start: an exec that outlives its client; its timeout is the exec's, and kills all that it started.
 
-use api::exec::{ExecRequest, Stdin};
+use api::{
+    Code,
+    exec::{ExecRequest, Stdin},
+};
 use axum::{body::Body, response::Response};
 
 use super::{attach, wire};
@@ -25,6 +28,10 @@ pub(super) async fn start(call: Inside, body: Body) -> Result<Response, Fault> {
     request.stdin = if open { Stdin::Stream } else { Stdin::None };
     request.timeout_ms = timeout.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX).max(1));
     let pty = request.pty.is_some();
-    let stream = call.chronus.exec(request).await?;
+    let stream = call.chronus.exec(request).await.map_err(|error| match error.code {
+        // A directory or a user that is not there; `not_found` would be the process.
+        Code::NotFound => Fault::invalid(error.message),
+        _ => error.into(),
+    })?;
     Ok(attach::respond(attach::Attached { id: call.id, stream, pty, period, deadline: None }))
 }
