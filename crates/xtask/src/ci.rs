@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{arch, debian, deny, fuzz, image, leak, step, tidy};
+use crate::{arch, debian, deny, e2b, fuzz, image, leak, step, tidy};
 use count::Count;
 
 /// One step's tests; more means that something hangs.
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     ("test image", |state| image::ensure(&image::TEST).map(|path| state.rootfs = path)),
     ("tests", tests),
     ("doc tests", doc_tests),
+    ("e2b", stock_e2b),
     ("fuzz", |state| fuzz::ci().map(|targets| state.count.passed += targets)),
 ];
 
@@ -100,6 +101,16 @@ fn tests(state: &mut State) -> Result<()> {
 
 fn doc_tests(state: &mut State) -> Result<()> {
     run_tests(state, &["test", "--workspace", "--profile", "fast", "--doc", "--no-fail-fast"], &[])
+}
+
+/// The stock package of E2B, in several versions, against a node.
+fn stock_e2b(state: &mut State) -> Result<()> {
+    let node = e2b::Binaries { dsec: step::built_dsec()?, aether: state.aether.clone() };
+    let mut count = Count::default();
+    let done = e2b::drive(&node, &state.rootfs, e2b::VERSIONS, &[], |line| count.read(line));
+    count.settle();
+    state.count.add(&count);
+    done
 }
 
 fn run_tests(state: &mut State, args: &[&str], harness: &[&str]) -> Result<()> {

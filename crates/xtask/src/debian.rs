@@ -49,6 +49,9 @@ pub const DEMO: &[&str] = &[
     "python3-pip",
 ];
 
+/// What the stock Python packages need on the host.
+pub const PYTHON: &[&str] = &["python3", "python3-venv", "python3-pip"];
+
 /// What the peers of the benchmark need.
 pub const BENCH: &[&str] =
     &["crun", "runc", "util-linux", "tar", "mmdebstrap", "btrfs-progs", "nftables", "iproute2"];

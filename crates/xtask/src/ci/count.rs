@@ -1,4 +1,5 @@
-//! Counts tests from what a test runner prints: cargo test's and nextest's summaries, and `skipped: <feature>` lines.
+//! Counts tests from what a test runner prints: the summaries of cargo test, nextest and pytest, and
+//! `skipped: <feature>` lines.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -32,6 +33,12 @@ impl Count {
             }
         } else if let Some(rest) = line.strip_prefix("test result: ") {
             self.read_parts(rest.split_once(". ").map_or("", |(_, parts)| parts), ';');
+        } else if let Some(rest) = line.strip_prefix("FAILED ") {
+            if self.failures.len() < FAILURES_MAX {
+                self.failures.push(rest.split(" - ").next().unwrap_or(rest).to_owned());
+            }
+        } else if let Some(parts) = pytest_summary(line) {
+            self.read_parts(parts, ',');
         } else if line.starts_with("Summary [") {
             self.read_parts(line.split_once("run: ").map_or("", |(_, parts)| parts), ',');
         }
@@ -45,7 +52,7 @@ impl Count {
             match words.next() {
                 Some("passed") => self.passed += number,
                 // "timed out", "exec failed"
-                Some("failed" | "timed" | "exec") => self.failed += number,
+                Some("failed" | "timed" | "exec" | "error" | "errors") => self.failed += number,
                 Some("skipped" | "ignored") => self.skipped += number,
                 _ => {}
             }
@@ -67,6 +74,18 @@ impl Count {
         self.features.extend(other.features.iter().cloned());
         self.failures.extend(other.failures.iter().cloned());
     }
+}
+
+/// The parts of `12 passed, 1 skipped in 3.40s`, with or without a frame of `=`.
+fn pytest_summary(line: &str) -> Option<&str> {
+    let (parts, time) = line.trim_matches(['=', ' ']).rsplit_once(" in ")?;
+    // Over a minute it ends in `(0:01:05)`.
+    let seconds = time.split_whitespace().next()?.strip_suffix('s')?;
+    let counted = parts.split(", ").all(|part| {
+        let mut words = part.split(' ');
+        words.next().is_some_and(|n| n.parse::<u64>().is_ok()) && words.count() == 1
+    });
+    (counted && seconds.parse::<f64>().is_ok()).then_some(parts)
 }
 
 impl fmt::Display for Count {
@@ -110,6 +129,19 @@ mod tests {
             count("Summary [ 0.2s] 3/12 tests run: 2 passed, 1 failed, 0 skipped").to_string(),
             "2 passed, 1 failed, 0 skipped"
         );
+    }
+
+    #[test]
+    fn pytest_prints_one_summary() {
+        let text = "FAILED tests/py/test_a.py::test_b - AssertionError: x\n\
+                    ==== 1 failed, 12 passed, 2 skipped, 3 warnings, 1 error in 65.21s (0:01:05) ====\n";
+        let counted = count(text);
+        assert_eq!(counted.to_string(), "12 passed, 2 failed, 2 skipped");
+        assert_eq!(counted.failures, ["tests/py/test_a.py::test_b"]);
+        assert_eq!(count("94 passed in 3.40s\n").to_string(), "94 passed, 0 failed, 0 skipped");
+        for other in ["built 3 passed in time", "2 passed in bytes", "12 files in 3s"] {
+            assert_eq!(count(other).to_string(), "0 passed, 0 failed, 0 skipped", "{other}");
+        }
     }
 
     #[test]
