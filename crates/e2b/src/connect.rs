@@ -5,7 +5,7 @@
 //! ```
 //! Readers treat bytes as hostile: a length over the limit ends the stream before its bytes are kept.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use api::limit;
 use axum::{
@@ -184,19 +184,25 @@ impl Sink {
 /// How a stream ended that its client has seen to the end, or not.
 pub(crate) type Ended = Result<Result<(), Fault>, Left>;
 
-/// An answer that is written by `work` as it goes; its fault is the last message. `work` ends when the client leaves.
-pub(crate) fn stream<F>(work: impl FnOnce(std::sync::Arc<Sink>) -> F) -> Response
+/// An answer that is written by `work` as it goes; its fault is the last message. `work` ends when the client leaves,
+/// or the server does.
+pub(crate) fn stream<F>(stopping: rpc::Stopping, work: impl FnOnce(Arc<Sink>) -> F) -> Response
 where
     F: Future<Output = Ended> + Send + 'static,
 {
     let (sender, messages) = mpsc::channel(MESSAGES_IN_FLIGHT);
     let last = Sink(sender.clone());
-    let sink = std::sync::Arc::new(Sink(sender));
+    let sink = Arc::new(Sink(sender));
     let work = work(sink);
     let task = async move {
         let ended = tokio::select! {
             ended = work => ended,
             () = last.left() => Err(Left),
+            () = stopping.wait() => Ok(Err(Fault::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "DSec is going down; commands go on, connect to them again",
+            ))),
         };
         if let Ok(ended) = ended {
             last.end(ended.err()).await;
@@ -277,6 +283,10 @@ mod tests {
         pairs.iter().map(|(k, v)| (k.parse().unwrap(), HeaderValue::from_static(v))).collect()
     }
 
+    fn never() -> rpc::Stopping {
+        rpc::Stopping::of(&http::Extensions::new())
+    }
+
     async fn read(response: Response) -> Vec<(u8, Value)> {
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         let mut buffer = BytesMut::from(&bytes[..]);
@@ -290,12 +300,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_ends_with_its_fault_or_with_none() {
-        let good = stream(|sink| async move {
+        let good = stream(never(), |sink| async move {
             sink.send(&json!({ "n": 1 })).await?;
             Ok(Ok(()))
         });
         assert_eq!(read(good).await, [(0, json!({ "n": 1 })), (2, json!({}))]);
-        let bad = stream(|_| async { Ok(Err(Fault::not_found("gone"))) });
+        let bad = stream(never(), |_| async { Ok(Err(Fault::not_found("gone"))) });
         assert_eq!(read(bad).await, [(2, json!({ "error": { "code": "not_found", "message": "gone" } }))]);
         assert_eq!(read(answer_in_stream(&json!({}))).await, [(0, json!({})), (2, json!({}))]);
     }
@@ -303,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn work_ends_when_its_client_has_left() {
         let (told, mut hears) = mpsc::channel::<()>(1);
-        let response = stream(|_| async move {
+        let response = stream(never(), |_| async move {
             let _told = told;
             std::future::pending().await
         });

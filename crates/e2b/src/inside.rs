@@ -29,6 +29,8 @@ pub(crate) struct Inside {
     pub(crate) chronus: Arc<dyn Chronus>,
     pub(crate) headers: HeaderMap,
     pub(crate) uri: Uri,
+    /// For answers that last.
+    pub(crate) stopping: rpc::Stopping,
     /// Who acts. None: the sandbox's own user.
     pub(crate) user: Option<String>,
 }
@@ -73,7 +75,8 @@ async fn dispatch(face: Arc<E2b>, id: SandboxId, request: Request<Body>) -> Resu
     let chronus = face.enter(&id).await?;
     let user = basic_user(&parts.headers)?;
     let (method, path) = (parts.method, parts.uri.path().to_owned());
-    let call = Inside { face, id, chronus, headers: parts.headers, uri: parts.uri, user };
+    let stopping = rpc::Stopping::of(&parts.extensions);
+    let call = Inside { face, id, chronus, headers: parts.headers, uri: parts.uri, stopping, user };
     match (method, path.as_str()) {
         (Method::GET, "/health") => Ok(body::nothing()),
         (Method::GET, "/files") => files::read(call).await,

@@ -33,7 +33,9 @@ pub use request::{HEADER as REQUEST_ID_HEADER, current as request_id};
 #[cfg(all(feature = "serve", feature = "call"))]
 pub use serve::proxy;
 #[cfg(feature = "serve")]
-pub use serve::{Listener, byte_stream, chronus_router, error_response, front_router, serve, to_the_end};
+pub use serve::{
+    Listener, Stopping, byte_stream, chronus_router, error_response, front_router, serve, to_the_end,
+};
 
 /// The `Upgrade` token of a connection to a port: raw bytes both ways.
 pub const PORT_PROTOCOL: &str = "dsec-tcp";

@@ -29,7 +29,7 @@ use axum::{Router, response::Response};
 use http::Extensions;
 
 pub use call::{byte_stream, to_the_end};
-pub use listen::{Listener, serve};
+pub use listen::{Listener, Stopping, serve};
 #[cfg(feature = "call")]
 pub use proxy::proxy;
 

@@ -115,7 +115,8 @@ pub(super) async fn create(call: Call) -> Result<Response, Fault> {
     let asked: NewSandbox = body::parse(&body::whole(call.body).await?)?;
     asked.refuse_what_we_cannot()?;
     let network = asked.network(call.face.config.public_ports)?;
-    let mut spec = SandboxSpec::new(call.face.image_of(&asked.template).await?);
+    let image = call.face.image_of(&asked.template).await?;
+    let mut spec = call.face.config.sized(SandboxSpec::new(image));
     spec.network = network;
     spec.ttl_ms = seconds(asked.timeout.unwrap_or(TIMEOUT_S_DEFAULT));
     spec.env = asked.env.unwrap_or_default();

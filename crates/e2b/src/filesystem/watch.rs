@@ -59,7 +59,7 @@ pub(super) async fn stream(call: Inside, body: Body) -> Result<Response, Fault> 
     let period = connect::ping_period(&call.headers);
     let request: wire::Watch = connect::single(&call.headers, body).await?;
     let mut watched = Watched::start(&call, &request).await?;
-    Ok(connect::stream(|sink| async move {
+    Ok(connect::stream(call.stopping.clone(), |sink| async move {
         sink.send(&json!({ "start": {} })).await?;
         tokio::select! {
             ended = relay(&mut watched, &sink, period) => match ended {

@@ -28,6 +28,7 @@ pub(super) struct Attached {
     pub(super) stream: ExecStream,
     pub(super) pty: bool,
     pub(super) period: Duration,
+    pub(super) stopping: rpc::Stopping,
     /// When the client has seen enough. The command goes on.
     pub(super) deadline: Option<Instant>,
 }
@@ -40,11 +41,12 @@ pub(super) async fn connect(call: Inside, body: Body) -> Result<Response, Fault>
     let exec = pid::find(&*call.chronus, &request.process).await?;
     let now = AttachQuery { stdout_offset: exec.stdout_bytes, stderr_offset: exec.stderr_bytes };
     let stream = call.chronus.exec_attach(exec.exec_id, now).await?;
-    Ok(respond(Attached { id: call.id, stream, pty: exec.pty, period, deadline }))
+    Ok(respond(Attached { id: call.id, stopping: call.stopping, stream, pty: exec.pty, period, deadline }))
 }
 
 pub(super) fn respond(attached: Attached) -> Response {
-    connect::stream(|sink| async move { pump(attached, &sink).await })
+    let stopping = attached.stopping.clone();
+    connect::stream(stopping, |sink| async move { pump(attached, &sink).await })
 }
 
 async fn pump(mut attached: Attached, sink: &Sink) -> Ended {

@@ -33,5 +33,12 @@ pub(super) async fn start(call: Inside, body: Body) -> Result<Response, Fault> {
         Code::NotFound => Fault::invalid(error.message),
         _ => error.into(),
     })?;
-    Ok(attach::respond(attach::Attached { id: call.id, stream, pty, period, deadline: None }))
+    Ok(attach::respond(attach::Attached {
+        id: call.id,
+        stopping: call.stopping,
+        stream,
+        pty,
+        period,
+        deadline: None,
+    }))
 }

@@ -100,13 +100,7 @@ impl Call {
 
     /// Comes when the server stops.
     pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
-        let stopping = self.parts.extensions.get::<Stopping>().cloned();
-        async move {
-            match stopping {
-                Some(stopping) => stopping.wait().await,
-                None => std::future::pending().await,
-            }
-        }
+        Stopping::of(&self.parts.extensions).wait()
     }
 }
 

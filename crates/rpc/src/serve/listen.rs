@@ -5,7 +5,7 @@ use std::{convert::Infallible, io, panic::AssertUnwindSafe, pin::pin, sync::Arc,
 use api::{Error, RequestId};
 use axum::{Router, body::Body, response::Response};
 use futures_util::FutureExt;
-use http::Request;
+use http::{Extensions, Request};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -61,13 +61,21 @@ impl From<UnixListener> for Listener {
 
 /// Becomes true when the server stops; upgraded connections end with it. In each request's extensions.
 #[derive(Clone)]
-pub(crate) struct Stopping(watch::Receiver<bool>);
+pub struct Stopping(Option<watch::Receiver<bool>>);
 
 impl Stopping {
-    /// Comes when the server stops.
-    pub(crate) async fn wait(mut self) {
-        // An error is a server that is gone: the same.
-        let _ = self.0.wait_for(|stopping| *stopping).await;
+    /// That of the server which a request came to; of none, it never comes. `extensions`: the request's.
+    pub fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or(Self(None))
+    }
+
+    /// Comes when the server stops. Long answers end themselves then, so that it need not hang up on them.
+    pub async fn wait(self) {
+        match self.0 {
+            // An error is a server that is gone: the same.
+            Some(mut stopping) => drop(stopping.wait_for(|stopping| *stopping).await),
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -110,7 +118,7 @@ pub async fn serve(
                 }
             },
         };
-        connections.spawn(connection(socket, router.clone(), Stopping(stopping.clone()), permit));
+        connections.spawn(connection(socket, router.clone(), Stopping(Some(stopping.clone())), permit));
     }
     drop(listener);
     // All receivers may be gone: nothing to tell then.
