@@ -41,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) pool_size: usize,
     /// What the node gives away, where that is not its memory and cores, oversold as usual.
     pub(crate) capacity: CapacityPart,
+    /// The API for clients of E2B.
+    pub(crate) e2b: e2b::Config,
     /// The runtime of tests: nothing is isolated.
     #[serde(skip)]
     pub(crate) fake: bool,
@@ -59,6 +61,7 @@ impl Default for Config {
             aether: std::env::var_os("DSEC_AETHER").map(PathBuf::from).unwrap_or_default(),
             pool_size: 8,
             capacity: CapacityPart::default(),
+            e2b: e2b::Config::default(),
             fake: false,
         }
     }
@@ -97,6 +100,7 @@ impl Config {
             bail!("pool_size: {} is outside 1..={POOL_MAX}", self.pool_size);
         }
         self.capacity.capacity()?;
+        self.e2b.validate().map_err(anyhow::Error::msg).context("e2b")?;
         self.edge_id()?;
         tracing_subscriber::EnvFilter::try_new(&self.log).with_context(|| format!("log: `{}`", self.log))?;
         Ok(self)
@@ -164,6 +168,8 @@ mod tests {
             ("log = 'a=b=c'", "log"),
             ("data = ''", "data"),
             ("pool_size = 0", "pool_size"),
+            ("[e2b]\ndomain = 'a b'", "domain"),
+            ("[e2b]\ntemplate = 'x'", "template"),
             ("fake = true", "fake"),
         ] {
             let e = format!("{:#}", load(text).unwrap_err());

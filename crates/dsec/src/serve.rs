@@ -51,6 +51,7 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     let edge = backend.edge(&config).await.context("the edge")?;
     let address = listener.local_addr()?;
     let server = Apiserver::new(iam, [(config.edge_id()?, edge.clone() as Arc<dyn api::arrow::Front>)]);
+    let router = server.router_with_e2b(config.e2b.clone()).await.context("the API of E2B")?;
     let asked = asked_to_end()?;
     config.announce(address, &key)?;
     node::log::keep_bounded(&config.data);
@@ -64,7 +65,7 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
             }
         }
     };
-    rpc::serve(listener.into(), server.router(), end).await.context("serving")?;
+    rpc::serve(listener.into(), router, end).await.context("serving")?;
     edge.shutdown().await;
     let left = edge.list(ListQuery::default()).await.context("the edge")?.len();
     backend.end(left).await?;

@@ -5,7 +5,7 @@
 //! inside answers; and when all is stopped, nothing is left on the machine. Each claim is checked, and any that does
 //! not hold ends the demo with an error. What the demo made is removed either way.
 
-mod node;
+pub mod node;
 mod page;
 mod project;
 mod suite;
@@ -63,7 +63,7 @@ impl Times {
 }
 
 /// A short path, because sockets lie under it and a socket's path has 107 bytes at most.
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {

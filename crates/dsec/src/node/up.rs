@@ -44,7 +44,9 @@ The file of --config is TOML, and each of its keys may be left out:
   context = \"/root/.config/dsec/context.toml\"
   [capacity]                    memory_bytes_max = 17179869184
   memory_oversell_percent = 400 cpu_millis_max = 8000        cpu_oversell_percent = 10000
-  pids_max = 4194304            sandboxes_max = 4096")]
+  pids_max = 4194304            sandboxes_max = 4096
+  [e2b]                         default_image = \"debian\"     domain = \"sandboxes.example.org\"
+  public_ports = false          templates.mine = \"debian:12\"")]
 pub(crate) struct Args {
     /// Run in the background; return when the API answers
     #[arg(long, short)]

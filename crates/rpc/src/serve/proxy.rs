@@ -33,15 +33,35 @@ const STAYS_HERE: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-pub(crate) async fn http(to: Arc<dyn Chronus>, mut call: Call) -> Reply {
+pub(crate) async fn http(to: Arc<dyn Chronus>, call: Call) -> Reply {
     let port = port_of(&call)?;
     let (mount, target) = split_target(&call.parts.uri)?;
-    let from_client = call.parts.extensions.remove::<OnUpgrade>();
-    let mut request = Request::new(call.body);
-    *request.method_mut() = call.parts.method;
+    let mut request = Request::from_parts(call.parts, call.body);
     *request.uri_mut() = target;
+    Ok(forward(to, port, request, Some(&mount)).await?)
+}
+
+/// The request, as the port shall see it but for what concerns the hop: its path and query go through untouched.
+/// Errors: `not_found` where nothing listens there, `deadline_exceeded`.
+pub async fn proxy(to: Arc<dyn Chronus>, port: u16, mut request: Request<Body>) -> Result<Response> {
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    *request.uri_mut() =
+        target.parse().map_err(|_| Error::invalid("path: not a path that HTTP can carry"))?;
+    forward(to, port, request, None).await
+}
+
+/// `mount`: the path before the proxied one, where there is one.
+async fn forward(
+    to: Arc<dyn Chronus>,
+    port: u16,
+    mut request: Request<Body>,
+    mount: Option<&str>,
+) -> Result<Response> {
+    let from_client = request.extensions_mut().remove::<OnUpgrade>();
+    request.extensions_mut().clear();
     *request.version_mut() = Version::HTTP_11;
-    *request.headers_mut() = inward_headers(call.parts.headers, port, &mount);
+    let headers = std::mem::take(request.headers_mut());
+    *request.headers_mut() = inward_headers(headers, port, mount);
 
     let stream = to.port_dial(port).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(PortConnection::from(stream)))
@@ -101,14 +121,14 @@ fn split_target(uri: &Uri) -> Result<(String, Uri)> {
     Ok((mount.to_owned(), target))
 }
 
-fn inward_headers(mut headers: HeaderMap, port: u16, mount: &str) -> HeaderMap {
+fn inward_headers(mut headers: HeaderMap, port: u16, mount: Option<&str>) -> HeaderMap {
     let upgrade = headers.get(header::UPGRADE).cloned();
     strip(&mut headers);
     headers.remove("x-api-key");
     if let Some(host) = headers.insert(header::HOST, host_of(port)) {
         headers.insert("x-forwarded-host", host);
     }
-    if let Ok(mount) = HeaderValue::from_str(mount) {
+    if let Some(Ok(mount)) = mount.map(HeaderValue::from_str) {
         headers.insert("x-forwarded-prefix", mount);
     }
     if let Some(upgrade) = upgrade {

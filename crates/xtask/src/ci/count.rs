@@ -79,9 +79,14 @@ impl Count {
 
 /// `=== 1 failed, 3 passed in 0.12s ===`: what stands before the time. Other headings of pytest have none.
 fn pytest_summary(line: &str) -> Option<&str> {
-    let (parts, time) = line.strip_prefix("==")?.trim_matches('=').trim().rsplit_once(" in ")?;
+    let (parts, time) = line.trim_matches(['=', ' ']).rsplit_once(" in ")?;
+    // Over a minute it ends in `(0:01:05)`.
     let seconds = time.split_whitespace().next()?.strip_suffix('s')?;
-    seconds.parse::<f64>().is_ok().then_some(parts)
+    let counted = parts.split(", ").all(|part| {
+        let mut words = part.split(' ');
+        words.next().is_some_and(|n| n.parse::<u64>().is_ok()) && words.count() == 1
+    });
+    (counted && seconds.parse::<f64>().is_ok()).then_some(parts)
 }
 
 impl fmt::Display for Count {
