@@ -13,6 +13,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,11 +23,14 @@ use linux::{
     scm,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::OwnedSemaphorePermit,
+};
 
 use crate::{
     account::{self, Account},
-    inside::{Depth, Inside, not_forked, step},
+    inside::{Depth, Inside, OomCounter, not_forked, step},
     process::{self, Process},
 };
 
@@ -37,14 +41,26 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// A file operation without a stream.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(60);
 
+/// For a place among the helpers.
+const PLACE_DEADLINE: Duration = Duration::from_secs(10);
 /// To remove one file.
 const UNDO_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Whose memory a helper's is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Charge {
+    Sandbox,
+    Nobody,
+}
 
 /// The agent's end.
 pub struct Worker {
     link: Option<AsyncFd<OwnedFd>>,
     process: Option<Process>,
     may_undo: bool,
+    /// Kills for memory when it began, and now.
+    oom: (u64, Arc<OomCounter>),
+    _place: OwnedSemaphorePermit,
 }
 
 /// What a child sees.
@@ -65,18 +81,33 @@ struct Message {
 }
 
 impl Worker {
-    /// Forks and runs `work` inside as `user`. `fds` move to the child.
-    pub fn run(
+    /// Forks and runs `work` inside as `user`. `fds` move to the child. Errors: `rate_limited` where too many are at work.
+    pub async fn run(
         inside: &Inside,
         depth: Depth,
         user: Option<&str>,
         fds: Vec<OwnedFd>,
         work: impl FnOnce(&mut Job) -> Result<()>,
     ) -> Result<Self> {
+        Self::run_charged(inside, (depth, Charge::Sandbox), user, fds, work).await
+    }
+
+    async fn run_charged(
+        inside: &Inside,
+        (depth, charge): (Depth, Charge),
+        user: Option<&str>,
+        fds: Vec<OwnedFd>,
+        work: impl FnOnce(&mut Job) -> Result<()>,
+    ) -> Result<Self> {
         let fail = |e: io::Error| Error::internal(format!("cannot start a helper process: {}", e.kind()));
+        let place = tokio::time::timeout(PLACE_DEADLINE, inside.helpers.clone().acquire_owned()).await;
+        let place = place.map_err(|_| too_many())?.map_err(|_| too_many())?;
+        let oom = (inside.oom_kills(), inside.oom_counter());
         let (ours, theirs) = scm::pair().map_err(fail)?;
-        let child = clone::spawn(&Args::default(), || {
-            let done = in_child(inside, depth, user, &fds, &theirs, work);
+        let cgroup = inside.helpers_cgroup().filter(|_| charge == Charge::Sandbox);
+        let args = Args { cgroup, ..Args::default() };
+        let child = clone::spawn(&args, || {
+            let done = in_child(inside, (depth, charge), user, &fds, &theirs, work);
             i32::from(done.is_err())
         })
         .map_err(|e| not_forked(&e))?;
@@ -86,7 +117,19 @@ impl Worker {
             link: Some(link),
             process: Some(Process::new(child.pidfd).map_err(fail)?),
             may_undo: false,
+            oom,
+            _place: place,
         })
+    }
+
+    /// It ended without a word.
+    fn vanished(&self, error: &io::Error) -> Error {
+        if self.oom.1.read() > self.oom.0 {
+            let message = "no memory is left in the sandbox for the file operation: end something, or remove files from memory";
+            return Error::new(Code::OomKilled, message);
+        }
+        eprintln!("aether: helper: {error}");
+        Error::internal("a helper process ended without an answer")
     }
 
     /// Dropped, this worker's child is not killed at once but sees the end closed, and gets [`UNDO_DEADLINE`].
@@ -108,7 +151,23 @@ impl Worker {
         let mut worker = Self::run(inside, depth, user, Vec::new(), |job| {
             let answer = work(job)?;
             job.answer(&answer, &[])
-        })?;
+        })
+        .await?;
+        worker.answer().await.map(|(answer, _)| answer)
+    }
+
+    /// As [`Worker::call`], for what gives memory back: it must work where none is left.
+    pub async fn call_uncharged<T: Serialize + DeserializeOwned>(
+        inside: &Inside,
+        user: Option<&str>,
+        work: impl FnOnce(&mut Job) -> Result<T>,
+    ) -> Result<T> {
+        let how = (Depth::Files, Charge::Nobody);
+        let mut worker = Self::run_charged(inside, how, user, Vec::new(), |job| {
+            let answer = work(job)?;
+            job.answer(&answer, &[])
+        })
+        .await?;
         worker.answer().await.map(|(answer, _)| answer)
     }
 
@@ -123,10 +182,7 @@ impl Worker {
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<(T, Vec<OwnedFd>)> {
         let mut whole = Vec::new();
         loop {
-            let message = self.receive().await.map_err(|e| {
-                eprintln!("aether: helper: {e}");
-                Error::internal("a helper process ended without an answer")
-            })?;
+            let message = self.receive().await.map_err(|e| self.vanished(&e))?;
             whole.extend_from_slice(&message.body);
             if whole.len() > ANSWER_BYTES_MAX {
                 return Err(Error::invalid(format!("the answer is over {ANSWER_BYTES_MAX} bytes")));
@@ -184,6 +240,11 @@ impl Drop for Worker {
     }
 }
 
+fn too_many() -> Error {
+    Error::new(Code::RateLimited, "too many file operations are under way in this sandbox")
+        .retry_after_ms(500)
+}
+
 fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
     serde_json::from_slice(json)
         .map_err(|e| Error::internal(format!("a helper process answered nonsense: {e}")))
@@ -191,13 +252,14 @@ fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T> {
 
 fn in_child(
     inside: &Inside,
-    depth: Depth,
+    (depth, charge): (Depth, Charge),
     user: Option<&str>,
     fds: &[OwnedFd],
     theirs: &OwnedFd,
     work: impl FnOnce(&mut Job) -> Result<()>,
 ) -> Result<()> {
-    let entered = step("namespaces", inside.enter(depth));
+    let charged = if charge == Charge::Sandbox { step("memory", inside.join_memory()) } else { Ok(()) };
+    let entered = charged.and_then(|()| step("namespaces", inside.enter(depth)));
     // Everything of the agent's goes before a path is followed.
     let keep: Vec<BorrowedFd> = std::iter::once(theirs.as_fd()).chain(fds.iter().map(AsFd::as_fd)).collect();
     let mut kept = linux::fork::keep_only(&keep).map_err(|e| Error::internal(e.to_string()))?;

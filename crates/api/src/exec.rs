@@ -143,6 +143,9 @@ impl ExecRequest {
                 limit::STDIN_INLINE_BYTES_MAX
             )));
         }
+        if let Some(key) = &self.idempotency_key {
+            spec::check_text("idempotency_key", key)?;
+        }
         if self.timeout_ms == Some(0) {
             return Err(Error::invalid("timeout_ms: 0 leaves no time to run"));
         }

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, payload::Payload, spec};
+use crate::{Result, octal, payload::Payload, spec};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -25,7 +25,9 @@ pub struct FileInfo {
     pub path: Payload,
     pub kind: FileKind,
     pub size_bytes: u64,
-    /// Permission bits, with setuid, setgid and sticky: 0 to 0o7777.
+    /// Permission bits, with setuid, setgid and sticky; on the wire octal text, `"0644"`.
+    #[serde(with = "octal")]
+    #[schemars(with = "String")]
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -67,7 +69,9 @@ path_query!(
 path_query!(
     /// `PUT .../files`: the body becomes the file, whole or not at all; parents are made, owned by the user.
     WriteQuery {
-        /// Permission bits of a new file, in decimal (420 is 0o644).
+        /// Permission bits of a new file, as octal text: `0644`.
+        #[serde(with = "octal::option", skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<String>")]
         mode: Option<u32>,
         append: bool,
     }
@@ -87,6 +91,9 @@ path_query!(
 path_query!(
     /// `POST .../files/mkdir`: with its parents; one that is there already is no error.
     MkdirRequest {
+        /// Permission bits, as octal text: `"0755"`.
+        #[serde(with = "octal::option", skip_serializing_if = "Option::is_none")]
+        #[schemars(with = "Option<String>")]
         mode: Option<u32>,
     }
 );

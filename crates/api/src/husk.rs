@@ -52,6 +52,9 @@ pub struct Activation {
     pub cgroup_v1_tasks: Vec<String>,
     /// A file that holds a line `oom_kill <count>`: v1 `memory.oom_control`, or v2 `memory.events`.
     pub oom_counter: Option<String>,
+    /// The writable layer is memory: what is written there counts as the sandbox's.
+    #[serde(default)]
+    pub root_in_memory: bool,
     /// Capabilities that root inside keeps, as a bit set (see `linux::confine`).
     pub capabilities: u64,
 }

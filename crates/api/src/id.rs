@@ -15,7 +15,7 @@ const RANDOM_LEN: usize = 26;
 
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a {what}: expected {expected}")]
+#[error("`{text}` is not {what}: expected {expected}")]
 pub struct ParseIdError {
     pub text: String,
     pub what: &'static str,
@@ -81,7 +81,7 @@ impl FromStr for EdgeId {
         let ok = (1..=8).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         ok.then(|| Self(text.to_owned()))
-            .ok_or_else(|| parse_error(text, "edge id", "1 to 8 lower-case letters or digits"))
+            .ok_or_else(|| parse_error(text, "an edge id", "1 to 8 lower-case letters or digits"))
     }
 }
 
@@ -109,7 +109,7 @@ impl FromStr for SandboxId {
             && parts.next().is_some_and(|edge| edge.parse::<EdgeId>().is_ok())
             && parts.next().is_some_and(is_random_part);
         ok.then(|| Self(text.to_owned()))
-            .ok_or_else(|| parse_error(text, "sandbox id", "sb-<edge>-<26 characters>"))
+            .ok_or_else(|| parse_error(text, "a sandbox id", "sb-<edge>-<26 characters>"))
     }
 }
 
@@ -141,8 +141,8 @@ macro_rules! random_id {
         }
     };
 }
-random_id!(ExecId, "ex-", "exec id", "ex-<26 characters>");
-random_id!(RequestId, "rq-", "request id", "rq-<26 characters>");
+random_id!(ExecId, "ex-", "an exec id", "ex-<26 characters>");
+random_id!(RequestId, "rq-", "a request id", "rq-<26 characters>");
 
 #[cfg(test)]
 mod tests {

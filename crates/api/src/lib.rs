@@ -12,6 +12,7 @@ pub mod husk;
 pub mod id;
 pub mod image;
 pub mod limit;
+mod octal;
 pub mod payload;
 pub mod spec;
 pub mod state;

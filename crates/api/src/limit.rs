@@ -40,6 +40,10 @@ pub const MEMORY_BYTES_MIN: u64 = 4 << 20;
 pub const CPU_MILLIS_DEFAULT: u32 = 1000;
 /// The kernel's smallest quota (1 ms in 100 ms) is 10.
 pub const CPU_MILLIS_MIN: u32 = 10;
+/// Names and values of an environment: it rides in one message to the node's spawner.
+pub const ENV_BYTES_MAX: usize = 48 << 10;
+/// init, the two forks of a command's start, and room for a shell and what it calls.
+pub const PIDS_MIN: u32 = 8;
 /// Processes and threads of a sandbox when the caller names none.
 pub const PIDS_DEFAULT: u32 = 1024;
 /// Writable disk of a sandbox when the caller names none.

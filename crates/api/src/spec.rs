@@ -141,7 +141,7 @@ impl SandboxSpec {
     pub fn validate(&self) -> Result<()> {
         within("memory_bytes_max", self.memory_bytes_max, limit::MEMORY_BYTES_MIN, 1 << 50)?;
         within("cpu_millis_max", self.cpu_millis_max.into(), limit::CPU_MILLIS_MIN.into(), 1_000_000)?;
-        within("pids_max", self.pids_max.into(), 1, 4 << 20)?;
+        within("pids_max", self.pids_max.into(), limit::PIDS_MIN.into(), 4 << 20)?;
         within("disk_bytes_max", self.disk_bytes_max, limit::DISK_BYTES_MIN, 1 << 50)?;
         within("ttl_ms", self.ttl_ms, 1, limit::TTL_MS_MAX)?;
         let layers = 1 + self.workspaces.len() + self.toolkits.len();
@@ -183,7 +183,7 @@ fn within(field: &str, value: u64, min: u64, max: u64) -> Result<()> {
     Err(Error::invalid(format!("{field}: {value} is outside {min}..={max}")))
 }
 
-fn check_text(field: &str, text: &str) -> Result<()> {
+pub(crate) fn check_text(field: &str, text: &str) -> Result<()> {
     let ok = (1..=limit::NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     ok.then_some(()).ok_or_else(|| {
         Error::invalid(format!(
@@ -242,6 +242,10 @@ pub fn check_env(env: &BTreeMap<String, String>) -> Result<()> {
             )));
         }
     }
+    let bytes: usize = env.iter().map(|(key, value)| key.len() + value.len() + 2).sum();
+    if bytes > limit::ENV_BYTES_MAX {
+        return Err(Error::invalid(format!("env: {bytes} bytes in all, at most {}", limit::ENV_BYTES_MAX)));
+    }
     Ok(())
 }
 
@@ -253,7 +257,8 @@ pub struct CreateRequest {
     #[serde(default = "one")]
     pub count: u32,
     pub spec: SandboxSpec,
-    /// Sent again with the same key, the same sandboxes are returned and none is made.
+    /// Sent again with the same key, the same sandboxes are returned and none is made; for as long as one of them
+    /// lives. Those that have ended since are told as `sandbox_gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }

@@ -22,6 +22,9 @@ use async_trait::async_trait;
 use axum::{Router, middleware};
 use iam::Iam;
 
+/// For the tokens of sandboxes that clients of E2B are given.
+const E2B_SECRET: &str = "e2b";
+
 /// The service. It implements `Front`, as an edge does: a cluster looks like a node.
 pub struct Apiserver {
     iam: Iam,
@@ -36,8 +39,15 @@ impl Apiserver {
 
     /// Its HTTP face, to be given to `rpc::serve`.
     pub fn router(self) -> Router {
-        let iam = self.iam.clone();
-        rpc::front_router(Arc::new(self)).layer(middleware::from_fn_with_state(iam, auth::check))
+        native(Arc::new(self))
+    }
+
+    /// The same, and the API of E2B beside it on the same listener, with the same keys.
+    pub async fn router_with_e2b(self, config: e2b::Config) -> Result<Router> {
+        let secret = self.iam.secret(E2B_SECRET).await?;
+        let keys = Arc::new(auth::Keys(self.iam.clone()));
+        let front = Arc::new(self);
+        Ok(e2b::E2b::new(front.clone(), keys, config, secret).before(native(front)))
     }
 
     /// The edge that an id names. Errors: `not_found`, as for an id that the edge does not know.
@@ -59,6 +69,11 @@ impl Apiserver {
             )),
         }
     }
+}
+
+fn native(apiserver: Arc<Apiserver>) -> Router {
+    let iam = apiserver.iam.clone();
+    rpc::front_router(apiserver).layer(middleware::from_fn_with_state(iam, auth::check))
 }
 
 #[async_trait]

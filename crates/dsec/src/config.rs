@@ -9,6 +9,8 @@ use anyhow::{Context, bail};
 use libdsec::Context as Access;
 use serde::{Deserialize, Serialize};
 
+use crate::serve::capacity::CapacityPart;
+
 /// Spells DSEC on a telephone.
 pub(crate) const PORT: u16 = 3732;
 
@@ -37,8 +39,10 @@ pub(crate) struct Config {
     pub(crate) aether: PathBuf,
     /// Husks that wait for a sandbox to become.
     pub(crate) pool_size: usize,
-    /// What the node gives away. Absent: its memory and cores, oversold as usual.
-    pub(crate) capacity: Option<edge::Capacity>,
+    /// What the node gives away, where that is not its memory and cores, oversold as usual.
+    pub(crate) capacity: CapacityPart,
+    /// The API for clients of E2B.
+    pub(crate) e2b: e2b::Config,
     /// The runtime of tests: nothing is isolated.
     #[serde(skip)]
     pub(crate) fake: bool,
@@ -56,7 +60,8 @@ impl Default for Config {
             context: libdsec::default_context_path().unwrap_or_default(),
             aether: std::env::var_os("DSEC_AETHER").map(PathBuf::from).unwrap_or_default(),
             pool_size: 8,
-            capacity: None,
+            capacity: CapacityPart::default(),
+            e2b: e2b::Config::default(),
             fake: false,
         }
     }
@@ -94,7 +99,8 @@ impl Config {
         if !(1..=POOL_MAX).contains(&self.pool_size) {
             bail!("pool_size: {} is outside 1..={POOL_MAX}", self.pool_size);
         }
-        self.capacity.as_ref().map_or(Ok(()), edge::Capacity::validate).context("capacity")?;
+        self.capacity.capacity()?;
+        self.e2b.validate().map_err(anyhow::Error::msg).context("e2b")?;
         self.edge_id()?;
         tracing_subscriber::EnvFilter::try_new(&self.log).with_context(|| format!("log: `{}`", self.log))?;
         Ok(self)
@@ -107,7 +113,11 @@ impl Config {
     /// Says where this server is, once it answers: in `<data>/context.toml`, and in the caller's context file.
     /// `serve::run` calls it with the address that it got.
     pub(crate) fn announce(&self, address: SocketAddr, api_key: &str) -> anyhow::Result<()> {
-        let access = Access { url: format!("http://{}", reachable(address)), api_key: api_key.to_owned() };
+        let access = Access {
+            url: format!("http://{}", reachable(address)),
+            api_key: api_key.to_owned(),
+            data: Some(self.data.clone()),
+        };
         let own = data_context(&self.data);
         for path in [&own, &self.context].into_iter().filter(|p| !p.as_os_str().is_empty()) {
             access.save(path).with_context(|| format!("writing {}", path.display()))?;
@@ -158,6 +168,8 @@ mod tests {
             ("log = 'a=b=c'", "log"),
             ("data = ''", "data"),
             ("pool_size = 0", "pool_size"),
+            ("[e2b]\ndomain = 'a b'", "domain"),
+            ("[e2b]\ntemplate = 'x'", "template"),
             ("fake = true", "fake"),
         ] {
             let e = format!("{:#}", load(text).unwrap_err());
@@ -171,6 +183,7 @@ mod tests {
         let config = Config { data: dir.path().into(), context: PathBuf::new(), ..Config::default() };
         config.announce("0.0.0.0:99".parse().unwrap(), "k").unwrap();
         let access = Access::load(&data_context(dir.path())).unwrap().unwrap();
-        assert_eq!(access, Access { url: "http://127.0.0.1:99".into(), api_key: "k".into() });
+        let data = Some(config.data.clone());
+        assert_eq!(access, Access { url: "http://127.0.0.1:99".into(), api_key: "k".into(), data });
     }
 }

@@ -44,10 +44,10 @@ fn main() -> ExitCode {
 async fn dispatch(cli: Cli) -> Outcome {
     let json = cli.json;
     match cli.verb {
-        Verb::Up(args) => node::up::run(args).await,
+        Verb::Up(args) => node::up::run(args, json).await,
         Verb::Down(args) => node::down::run(args, json).await,
         Verb::Status(args) => node::status::run(args, json).await,
-        Verb::SystemdUnit(args) => node::systemd_unit::run(&args),
+        Verb::SystemdUnit(args) => node::systemd_unit::run(&args, json),
         Verb::Image(verb) => image::run(verb, json).await,
         Verb::Create(args) => sandbox::create::run(args, json).await,
         Verb::Ls(args) => sandbox::list::run(args, json).await,

@@ -50,6 +50,8 @@ impl From<std::io::Error> for Failure {
 pub(crate) fn of_exit(exit: &Exit) -> u8 {
     match exit.reason {
         ExitReason::Timeout => TIMEOUT,
+        // Not the command's own end, and no signal of its either.
+        ExitReason::SandboxGone => PLATFORM,
         _ => u8::try_from(exit.code & 0xff).unwrap_or(PLATFORM),
     }
 }
@@ -62,7 +64,7 @@ pub(crate) fn remark(exit: &Exit) -> Option<String> {
             Some(format!("dsec: the command's timeout ran out after {after}; it was killed"))
         }
         ExitReason::OomKilled => Some("dsec: killed at the sandbox's memory limit".into()),
-        ExitReason::SandboxGone => Some("dsec: the sandbox ended under the command".into()),
+        ExitReason::SandboxGone => Some("error: sandbox_gone: the sandbox ended under the command".into()),
         ExitReason::Exited | ExitReason::Signal | ExitReason::NotStarted => None,
     }
 }
@@ -126,6 +128,7 @@ mod tests {
         assert_eq!(of_exit(&exit(143, ExitReason::Signal)), 143);
         assert_eq!(of_exit(&exit(137, ExitReason::OomKilled)), 137);
         assert_eq!(of_exit(&exit(137, ExitReason::Timeout)), TIMEOUT);
+        assert_eq!(of_exit(&exit(137, ExitReason::SandboxGone)), PLATFORM);
         assert!(remark(&exit(137, ExitReason::Timeout)).unwrap().contains("2 s"));
         assert_eq!(remark(&exit(1, ExitReason::Exited)), None);
     }

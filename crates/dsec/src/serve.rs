@@ -4,8 +4,9 @@
 //! iam + edge (runtime, catalogue) -> apiserver -> HTTP
 //! ```
 //! Start: what is below comes first; the address is announced last, when everything answers. End: the other way
-//! round. Sandboxes outlive it; where none is left, nothing of the node stays mounted or running.
+//! round. Sandboxes outlive it, unless it is told to drain; where none is left, nothing of the node stays mounted or running.
 
+pub(crate) mod capacity;
 mod key;
 mod layers;
 
@@ -22,7 +23,7 @@ use api::{
     spec::{Kind, ListQuery},
 };
 use apiserver::Apiserver;
-use edge::{Capacity, EdgeConfig, EdgeNode, Layers};
+use edge::{EdgeConfig, EdgeNode, Layers};
 use iam::Iam;
 use image::Catalogue;
 use runtime::{
@@ -41,19 +42,30 @@ use crate::{config::Config, node};
 /// Runs until SIGTERM or Ctrl-C. Sandboxes live on: the next start finds them again.
 pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     node::open_files::set(node::open_files::SERVER);
+    // First: an address that is taken must not leave a backend behind.
+    let listener =
+        TcpListener::bind(config.listen).await.with_context(|| format!("listening on {}", config.listen))?;
     let iam = Iam::open(config.data.join("iam.db")).await.context("the key store")?;
     let key = key::ensure(&iam, &config.data.join("key")).await?;
     let backend = Backend::start(&config).await?;
     let edge = backend.edge(&config).await.context("the edge")?;
-    let listener =
-        TcpListener::bind(config.listen).await.with_context(|| format!("listening on {}", config.listen))?;
     let address = listener.local_addr()?;
     let server = Apiserver::new(iam, [(config.edge_id()?, edge.clone() as Arc<dyn api::arrow::Front>)]);
+    let router = server.router_with_e2b(config.e2b.clone()).await.context("the API of E2B")?;
     let asked = asked_to_end()?;
     config.announce(address, &key)?;
     node::log::keep_bounded(&config.data);
     tracing::info!(%address, data = %config.data.display(), "dsec is up");
-    rpc::serve(listener.into(), server.router(), asked).await.context("serving")?;
+    let draining = edge.clone();
+    let end = async move {
+        if asked.await == End::Drain {
+            // Before the server goes, so that who waits for a stop is answered; no create comes in any more.
+            if let Err(error) = draining.stop_all().await {
+                tracing::error!(%error, "a sandbox could not be stopped");
+            }
+        }
+    };
+    rpc::serve(listener.into(), router, end).await.context("serving")?;
     edge.shutdown().await;
     let left = edge.list(ListQuery::default()).await.context("the edge")?.len();
     backend.end(left).await?;
@@ -61,12 +73,23 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn asked_to_end() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+/// How the server is to end.
+#[derive(PartialEq, Eq)]
+enum End {
+    /// Sandboxes live on.
+    Leave,
+    /// Every sandbox first: what `dsec down` asks for, by SIGUSR1.
+    Drain,
+}
+
+fn asked_to_end() -> anyhow::Result<impl Future<Output = End> + Send + 'static> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut drain = signal(SignalKind::user_defined1())?;
     Ok(async move {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = interrupt.recv() => End::Leave,
+            _ = terminate.recv() => End::Leave,
+            _ = drain.recv() => End::Drain,
         }
     })
 }
@@ -100,7 +123,7 @@ impl Backend {
 
     /// The edge on this backend, with what an earlier one left taken over and the rest removed.
     async fn edge(&self, config: &Config) -> anyhow::Result<Arc<EdgeNode>> {
-        let capacity = config.capacity.clone().map_or_else(capacity_of_node, Ok)?;
+        let capacity = config.capacity.capacity()?;
         let edge_config = EdgeConfig::new(config.edge_id()?, &config.data, capacity);
         // Made by the runtime, where it has one, for the layers are on it too.
         let directory = config.data.join("volume");
@@ -145,14 +168,4 @@ fn find_aether(configured: &Path) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(path)
-}
-
-fn capacity_of_node() -> anyhow::Result<Capacity> {
-    let memory = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-    let kib = memory
-        .lines()
-        .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    let cores = std::thread::available_parallelism().context("the number of cores")?;
-    let cores = u32::try_from(cores.get()).context("the number of cores")?;
-    Ok(Capacity::of_node(kib.context("/proc/meminfo says no MemTotal")? * 1024, cores))
 }

@@ -118,12 +118,17 @@ impl Load {
     }
 }
 
-/// What the sandbox would take, if it may come. Errors: `no_capacity`, which names the resource that is short.
+/// What the sandbox would take, if it may come. Errors: `no_capacity`, which names the resource that is
+/// short; `invalid_argument` where it could never come.
 pub fn plan_admission(capacity: &Capacity, load: &Load, spec: &SandboxSpec) -> Result<Load> {
     let ask = Load::of(spec);
     let all = capacity.sold();
     for (((what, asked), (_, used)), (_, sold)) in ask.parts().into_iter().zip(load.parts()).zip(all.parts())
     {
+        if asked > sold {
+            let message = format!("{what}: {asked} asked, and this node has {sold} in all");
+            return Err(Error::invalid(message));
+        }
         let free = sold.saturating_sub(used);
         if asked > free {
             let message = format!("this node is short of {what}: {asked} asked, {free} of {sold} free");
@@ -201,15 +206,18 @@ mod tests {
     #[test]
     fn the_short_resource_is_named_and_a_retry_suggested() {
         for (what, spec) in [
-            ("memory_bytes", spec((2 << 30) + 1, 1000, 1)),
-            ("cpu_millis", spec(1 << 20, 2001, 1)),
-            ("pids", spec(1 << 20, 1000, 101)),
+            ("memory_bytes", spec(2 << 30, 1000, 1)),
+            ("cpu_millis", spec(1 << 20, 2000, 1)),
+            ("pids", spec(1 << 20, 1000, 100)),
         ] {
-            let e = plan_admission(&capacity(), &Load::default(), &spec).unwrap_err();
+            let e = plan_admission(&capacity(), &Load::of(&self::spec(1, 1, 1)), &spec).unwrap_err();
             assert_eq!(e.code, Code::NoCapacity);
             assert!(e.message.contains(what), "{e}");
             assert!(e.retry_after_ms.is_some());
         }
+        // What could never come is refused for good, and asks nobody to try again.
+        let e = plan_admission(&capacity(), &Load::default(), &spec((2 << 30) + 1, 1, 1)).unwrap_err();
+        assert_eq!((e.code, e.retry_after_ms), (Code::InvalidArgument, None));
         let full = Load { sandboxes: 3, ..Load::default() };
         assert!(
             plan_admission(&capacity(), &full, &spec(1, 1, 1)).unwrap_err().message.contains("sandboxes")

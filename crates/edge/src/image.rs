@@ -2,7 +2,10 @@
 
 mod body;
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use api::{
     Error, Result,
@@ -11,7 +14,10 @@ use api::{
 };
 use async_trait::async_trait;
 
-use crate::{layers::Layers, node::EdgeNode};
+use crate::{
+    layers::Layers,
+    node::{EdgeNode, Parts},
+};
 
 impl EdgeNode {
     /// Asks the catalogue where blocking is allowed.
@@ -33,6 +39,30 @@ impl EdgeNode {
     }
 }
 
+/// Between looks at the layers that a replaced image left to its sandboxes.
+const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
+/// Removes layers that no image names, once no sandbox lives on them; for as long as the edge does.
+pub(crate) async fn keep_swept(parts: Weak<Parts>) {
+    while let Some(parts) = parts.upgrade() {
+        sweep(&parts).await;
+        drop(parts);
+        tokio::time::sleep(SWEEP_PERIOD).await;
+    }
+}
+
+async fn sweep(parts: &Arc<Parts>) {
+    let _no_lookup = parts.images.write().await;
+    let (layers, uses) = (parts.layers.clone(), parts.uses.clone());
+    let swept = tokio::task::spawn_blocking(move || layers.sweep(&|digest| uses.contains(digest))).await;
+    match swept {
+        Ok(Ok(0)) => {}
+        Ok(Ok(layers)) => tracing::info!(layers, "image: layers that nobody names are removed"),
+        Ok(Err(error)) => tracing::warn!(%error, "image: layers that nobody names stay"),
+        Err(error) => tracing::error!(%error, "image: the catalogue panicked"),
+    }
+}
+
 #[async_trait]
 impl Images for EdgeNode {
     async fn import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo> {
@@ -48,6 +78,10 @@ impl Images for EdgeNode {
             result = &mut import => result,
             () = &mut feed => import.await,
         };
+        if result.is_ok() {
+            // It may have taken another's name.
+            sweep(&self.parts).await;
+        }
         result.map(|info| self.counted(info))
     }
 

@@ -13,12 +13,16 @@ const RANDOM_CHARS: usize = 43;
 pub(crate) type Digest = [u8; 32];
 
 pub(crate) fn generate() -> Result<String> {
+    Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random()?)))
+}
+
+pub(crate) fn random() -> Result<[u8; RANDOM_BYTES]> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|e| {
         tracing::error!(error = %e, "the kernel gave no random bytes");
         Error::internal("no random bytes for a key")
     })?;
-    Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random)))
+    Ok(random)
 }
 
 /// None where the text has not the shape of a key: no store needs to be asked.

@@ -107,6 +107,12 @@ impl Iam {
         Ok(principal)
     }
 
+    /// The secret of that name: made when it is first asked for, the same ever after, for every process on this store.
+    pub async fn secret(&self, name: &str) -> Result<[u8; 32]> {
+        api::spec::check_name("name", name)?;
+        self.store.secret(name, &key::random()?).await
+    }
+
     /// Every key, revoked ones too, oldest first.
     pub async fn list_keys(&self) -> Result<Vec<KeyInfo>> {
         self.store.list().await

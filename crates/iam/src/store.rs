@@ -109,6 +109,24 @@ impl Store {
         Ok(Some(read().map_err(StoreError::Query)?))
     }
 
+    /// The one of that name; `fresh` becomes it where there is none.
+    pub(crate) async fn secret(&self, name: &str, fresh: &[u8; 32]) -> Result<[u8; 32]> {
+        sqlx::query("INSERT INTO secrets (name, secret, created_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING")
+            .bind(name)
+            .bind(&fresh[..])
+            .bind(now_ms())
+            .execute(&self.0)
+            .await
+            .map_err(StoreError::Query)?;
+        let row = sqlx::query("SELECT secret FROM secrets WHERE name = ?")
+            .bind(name)
+            .fetch_one(&self.0)
+            .await
+            .map_err(StoreError::Query)?;
+        let secret: Vec<u8> = row.try_get("secret").map_err(StoreError::Query)?;
+        secret.try_into().map_err(|_| Error::internal("a secret of the key store has not 32 bytes"))
+    }
+
     pub(crate) async fn list(&self) -> Result<Vec<KeyInfo>> {
         let rows =
             sqlx::query("SELECT id, project_id, name, created_ms, revoked_ms FROM api_keys ORDER BY id")

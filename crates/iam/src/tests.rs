@@ -30,6 +30,16 @@ async fn a_key_works_until_it_is_revoked_and_across_a_restart() {
 }
 
 #[tokio::test]
+async fn a_secret_is_made_once_and_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let iam = open(&directory).await;
+    let secret = iam.secret("e2b").await.unwrap();
+    assert_ne!(secret, [0; 32]);
+    assert_ne!(iam.secret("other").await.unwrap(), secret);
+    assert_eq!(open(&directory).await.secret("e2b").await.unwrap(), secret);
+}
+
+#[tokio::test]
 async fn near_misses_are_refused_with_one_text() {
     let directory = tempfile::tempdir().unwrap();
     let iam = open(&directory).await;

@@ -85,7 +85,8 @@ pub fn import_archive(
         ImportFormat::Auto => spool::looks_like_image(&mut stream)?,
     };
     if !as_image {
-        let layer = plain(stream, &options, limits, scratch)?;
+        let suspect = (query.format == ImportFormat::Auto).then(archive::Suspect::default);
+        let layer = plain(stream, suspect, &options, limits, scratch)?;
         return Ok(Imported { layers: vec![layer], config: config_of(query, ImageConfig::default())? });
     }
     let spool = spool::Spool::fill(stream, scratch, limits)?;
@@ -95,17 +96,23 @@ pub fn import_archive(
             Ok(Imported { layers: oci::import(&spool, &image, &options, limits, scratch)?, config })
         }
         None if query.format == ImportFormat::Auto => {
-            let layer = plain(spool.reader(), &options, limits, scratch)?;
+            let layer = plain(spool.reader(), None, &options, limits, scratch)?;
             Ok(Imported { layers: vec![layer], config: config_of(query, ImageConfig::default())? })
         }
         None => Err(Error::refused("the archive holds no image: neither `index.json` nor `manifest.json`")),
     }
 }
 
-fn plain(stream: impl Read, options: &Options, limits: &Limits, scratch: &Path) -> Result<Built> {
+fn plain(
+    stream: impl Read,
+    suspect: Option<archive::Suspect>,
+    options: &Options,
+    limits: &Limits,
+    scratch: &Path,
+) -> Result<Built> {
     let mut layer = Layer::create(scratch, 0, limits)?;
     options.prepare(&mut layer.writer)?;
-    Feeder { options, writer: &mut layer.writer, whiteouts: None }.feed(stream)?;
+    Feeder { options, writer: &mut layer.writer, whiteouts: None, suspect }.feed(stream)?;
     layer.finish()
 }
 

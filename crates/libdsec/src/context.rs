@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 pub struct Context {
     pub url: String,
     pub api_key: String,
+    /// Where the server keeps what it has, for a tool on the same machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Context {
@@ -41,11 +44,15 @@ impl Context {
         let var = |name| std::env::var(name).ok().filter(|v| !v.is_empty());
         let (url, api_key) = (var("DSEC_URL"), var("DSEC_API_KEY"));
         if let (Some(url), Some(api_key)) = (&url, &api_key) {
-            return Ok(Self { url: url.clone(), api_key: api_key.clone() });
+            return Ok(Self { url: url.clone(), api_key: api_key.clone(), data: None });
         }
         let path = default_context_path();
         match path.as_deref().map(Self::load).transpose()?.flatten() {
-            Some(file) => Ok(Self { url: url.unwrap_or(file.url), api_key: api_key.unwrap_or(file.api_key) }),
+            Some(file) => Ok(Self {
+                url: url.unwrap_or(file.url),
+                api_key: api_key.unwrap_or(file.api_key),
+                data: file.data,
+            }),
             None => Err(Error::new(
                 Code::Unauthenticated,
                 format!(
@@ -93,7 +100,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/context.toml");
         assert_eq!(Context::load(&path).unwrap(), None);
-        let context = Context { url: "http://127.0.0.1:1".into(), api_key: "k\"ey".into() };
+        let context = Context { url: "http://127.0.0.1:1".into(), api_key: "k\"ey".into(), data: None };
         context.save(&path).unwrap();
         assert_eq!(Context::load(&path).unwrap(), Some(context.clone()));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

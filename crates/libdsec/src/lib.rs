@@ -45,12 +45,13 @@ pub use api::{
 pub use client::Client;
 pub use context::{Context, default_context_path};
 pub use image::{Images, Progress};
+pub use rpc::PortConnection;
 pub use sandbox::{
     Sandbox,
     create::Created,
     exec::{Exec, ExecOutput},
     files::Files,
-    port::{Port, PortConnection},
+    port::Port,
     process::{Event, Process, ProcessControl, StdinWriter, TextEvent},
     tree::stream_of,
 };

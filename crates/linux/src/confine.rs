@@ -20,8 +20,15 @@ const NEW_TIME: u32 = 0x80;
 const PERSONALITIES: [u32; 6] = [0, 8, 0x2_0000, 0x2_0008, 0x4_0000, u32::MAX];
 /// Terminal ioctls that type into another's terminal.
 const IOCTLS_REFUSED: [u32; 2] = [libc::TIOCSTI as u32, libc::TIOCLINUX as u32];
-/// Address families that reach past the network namespace, or are only attack surface.
-const FAMILIES_REFUSED: [u32; 2] = [libc::AF_VSOCK as u32, libc::AF_ALG as u32];
+/// Address families that programs need. Others reach past the network namespace (VSOCK), take memory that no limit counts
+/// (the rings of PACKET and XDP), or are only attack surface.
+const FAMILIES: [u32; 5] = [
+    libc::AF_UNSPEC as u32,
+    libc::AF_UNIX as u32,
+    libc::AF_INET as u32,
+    libc::AF_INET6 as u32,
+    libc::AF_NETLINK as u32,
+];
 
 const ENOSYS: &[i64] = &[
     libc::SYS_clone3,
@@ -105,8 +112,8 @@ fn verdicts() -> BTreeMap<u32, Verdict> {
     table.insert(libc::SYS_clone as u32, Verdict::UnlessBits(0, NEW_NAMESPACES));
     table.insert(libc::SYS_unshare as u32, Verdict::UnlessBits(0, NEW_NAMESPACES | NEW_TIME));
     table.insert(libc::SYS_ioctl as u32, Verdict::Unless(1, &IOCTLS_REFUSED));
-    table.insert(libc::SYS_socket as u32, Verdict::Unless(0, &FAMILIES_REFUSED));
-    table.insert(libc::SYS_socketpair as u32, Verdict::Unless(0, &FAMILIES_REFUSED));
+    table.insert(libc::SYS_socket as u32, Verdict::Only(0, &FAMILIES));
+    table.insert(libc::SYS_socketpair as u32, Verdict::Only(0, &FAMILIES));
     table.insert(libc::SYS_personality as u32, Verdict::Only(0, &PERSONALITIES));
     table
 }

@@ -1,10 +1,13 @@
 //! The new mount API, typed: a file system context, a detached mount, its attributes and its place.
 
 use std::{
-    ffi::CString,
+    ffi::{CString, OsString},
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::Path,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Path, PathBuf},
 };
 
 use rustix::mount::{
@@ -196,13 +199,47 @@ pub fn pivot_to_cwd() -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts, as `/proc/self/mountinfo` tells: mount points, unescaped enough for our own names.
-pub fn mount_points() -> io::Result<Vec<String>> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo")?;
-    Ok(text.lines().filter_map(|l| l.split(' ').nth(4)).map(str::to_owned).collect())
+/// The mount points that `/proc/self/mountinfo` tells of.
+pub fn mount_points() -> io::Result<Vec<PathBuf>> {
+    let text = std::fs::read("/proc/self/mountinfo")?;
+    let points = text.split(|b| *b == b'\n').filter_map(|line| line.split(|b| *b == b' ').nth(4));
+    Ok(points.map(|point| PathBuf::from(OsString::from_vec(unescaped(point)))).collect())
+}
+
+/// Spaces, tabs, newlines and backslashes stand there as three octal digits.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = (byte == b'\\').then(|| after.get(..3)).flatten();
+        let value = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match value {
+            Some(value) => {
+                out.push(value);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(byte);
+                rest = after;
+            }
+        }
+    }
+    out
 }
 
 /// Keeps the borrow checker honest about descriptors in option lists.
 pub fn fd_opt<'a>(key: &'a str, fd: &'a impl AsFd) -> Opt<'a> {
     Opt::Fd(key, fd.as_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_unescaped() {
+        assert_eq!(unescaped(br"/a\040b\134c\012"), b"/a b\\c\n");
+        assert_eq!(unescaped(br"/plain\0"), br"/plain\0");
+        assert!(mount_points().unwrap().contains(&PathBuf::from("/proc")));
+    }
 }

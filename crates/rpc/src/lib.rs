@@ -1,4 +1,5 @@
-//! The one way to serve and to call the traits of `api::arrow`: HTTP/1.1 over TCP and UNIX sockets.
+//! The one way to serve and to call the traits of `api::arrow`: HTTP/1.1 over TCP and UNIX sockets, and HTTP/2 to
+//! clients that begin with it.
 //!
 //! ```text
 //! route table --> router (serve)      EdgeClient, ChronusClient (call) --> the same traits again
@@ -11,6 +12,7 @@
 
 mod collect;
 mod frames;
+mod port_connection;
 mod request;
 mod socket;
 
@@ -26,9 +28,14 @@ pub mod serve;
 #[cfg(feature = "call")]
 pub use call::{ChronusClient, EdgeClient};
 pub use collect::collect;
+pub use port_connection::PortConnection;
 pub use request::{HEADER as REQUEST_ID_HEADER, current as request_id};
+#[cfg(all(feature = "serve", feature = "call"))]
+pub use serve::proxy;
 #[cfg(feature = "serve")]
-pub use serve::{Listener, chronus_router, error_response, front_router, serve};
+pub use serve::{
+    Listener, Stopping, byte_stream, chronus_router, error_response, front_router, serve, to_the_end,
+};
 
 /// The `Upgrade` token of a connection to a port: raw bytes both ways.
 pub const PORT_PROTOCOL: &str = "dsec-tcp";

@@ -15,6 +15,8 @@ pub(crate) mod port;
 pub(crate) mod proxy;
 mod query;
 pub(crate) mod sandbox;
+#[cfg(feature = "http2")]
+mod sniff;
 pub(crate) mod tar;
 
 use std::sync::Arc;
@@ -26,7 +28,10 @@ use api::{
 use axum::{Router, response::Response};
 use http::Extensions;
 
-pub use listen::{Listener, serve};
+pub use call::{byte_stream, to_the_end};
+pub use listen::{Listener, Stopping, serve};
+#[cfg(feature = "call")]
+pub use proxy::proxy;
 
 use crate::route;
 

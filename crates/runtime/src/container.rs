@@ -23,7 +23,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, RwLock},
 };
 
 use api::{Error, Result, SandboxId};
@@ -75,6 +75,8 @@ struct Shared {
     slots: Mutex<HashSet<u32>>,
     /// Sandboxes with a directory or an upper, for the same reason.
     names: Mutex<HashSet<SandboxId>>,
+    /// Read by each create while its slot is nobody's that the sweep knows, written by the sweep.
+    claiming: RwLock<()>,
 }
 
 impl Container {
@@ -85,8 +87,15 @@ impl Container {
         let forge = ForgeClient::new(&config);
         forge.ensure_running()?;
         let layout = cgroup::Layout::detect()?;
-        let shared =
-            Shared { config, volume, forge, layout, slots: Mutex::default(), names: Mutex::default() };
+        let shared = Shared {
+            config,
+            volume,
+            forge,
+            layout,
+            slots: Mutex::default(),
+            names: Mutex::default(),
+            claiming: RwLock::default(),
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -178,6 +187,10 @@ async fn blocking<T: Send + 'static>(
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Error::new(api::Code::NoCapacity, format!("{what}: the node's disk is full"))
                     .retry_after_ms(5_000)
+            }
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                Error::new(api::Code::NoCapacity, format!("{what}: a process of the node died under it"))
+                    .retry_after_ms(200)
             }
             io::ErrorKind::InvalidInput => Error::invalid(format!("{what}: {error}")),
             _ => Error::internal(format!("{what} failed on the node")),

@@ -25,6 +25,8 @@ static SERIAL: AtomicU32 = AtomicU32::new(0);
 pub struct Node {
     artifacts: Artifacts,
     scratch: PathBuf,
+    /// Of the data directory in it.
+    name: String,
     leak: Leak,
     access: Mutex<Context>,
     /// More flags of `dsec up`.
@@ -40,14 +42,24 @@ impl Node {
 
     /// As [`Node::start`], with more flags for `dsec up`.
     pub async fn start_with(flags: &[&str]) -> Result<Self> {
+        Self::start_at("data", flags).await
+    }
+
+    /// As [`Node::start`], with a data directory of that name.
+    pub async fn start_in(name: &str) -> Result<Self> {
+        Self::start_at(name, &[]).await
+    }
+
+    async fn start_at(name: &str, flags: &[&str]) -> Result<Self> {
         let artifacts = Artifacts::find()?;
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let scratch = PathBuf::from(format!("/var/tmp/dsec-testkit-{}-{serial}", std::process::id()));
         fs::create_dir_all(&scratch)?;
-        let leak = Leak::snapshot(&scratch.join("data"));
-        let access = Mutex::new(Context { url: String::new(), api_key: String::new() });
+        let leak = Leak::snapshot(&scratch.join(name));
+        let access = Mutex::new(Context { url: String::new(), api_key: String::new(), data: None });
         let flags = flags.iter().map(|f| (*f).to_owned()).collect();
-        let node = Self { artifacts, scratch, leak, access, flags, stopped: false };
+        let name = name.to_owned();
+        let node = Self { artifacts, scratch, name, leak, access, flags, stopped: false };
         node.up()?;
         let query = ImportQuery {
             user: Some("user".into()),
@@ -60,7 +72,7 @@ impl Node {
     }
 
     pub fn data(&self) -> PathBuf {
-        self.scratch.join("data")
+        self.scratch.join(&self.name)
     }
 
     /// A directory for files of the test itself; it goes with the node.

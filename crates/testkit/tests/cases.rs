@@ -279,6 +279,12 @@ async fn case_19_oom_timeout_and_sigkill_are_told_apart(node: &Node) {
     assert_eq!((out.exit.code, out.exit.reason), (137, ExitReason::Signal));
     let out = sandbox.exec(["sleep", "100"]).timeout(S(1)).output().await.unwrap();
     assert_eq!((out.exit.code, out.exit.reason), (137, ExitReason::Timeout));
+    // Another's kill for memory while it ran explains nothing of its own.
+    let own = sandbox.sh("read x; kill -9 $$").stdin_stream().spawn().await.unwrap();
+    let out = sandbox.exec(["python3", "-c", "x=bytearray(10**9)"]).timeout(S(100)).output().await.unwrap();
+    assert_eq!(out.exit.reason, ExitReason::OomKilled);
+    own.stdin().write("now\n").await.unwrap();
+    assert_eq!(own.output().await.unwrap().exit.reason, ExitReason::Signal);
     assert_eq!(ok(&sandbox, "echo alive").await, "alive\n");
     sandbox.stop().await.unwrap();
 }

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
             case_56_names_are_bytes,
             case_57_typed_errors,
             case_59_disk_full,
+            a_move_across_file_systems_is_whole_or_not_at_all,
         ],
     )
 }
@@ -246,4 +247,30 @@ async fn case_59_disk_full(node: &Node) {
     assert!(freed, "rm did not free it");
     sandbox.stop().await.unwrap();
     neighbour.stop().await.unwrap();
+}
+
+async fn a_move_across_file_systems_is_whole_or_not_at_all(node: &Node) {
+    let spec = SandboxSpec { user: Some("root".into()), memory_bytes_max: 64 << 20, ..node.spec() };
+    let sandbox = node.sandbox_with(spec).await;
+    let files = sandbox.files();
+    files.write("/dev/shm/a", "kept").await.unwrap();
+    let busy = files.rename("/dev/shm", "/moved").await.unwrap_err();
+    assert_eq!(busy.code, Code::Conflict, "{busy}");
+    assert_eq!(files.read_text("/dev/shm/a").await.unwrap(), "kept");
+    // More than there is room for: nothing of it stays, and the source is whole.
+    let large = noise(100 << 20, 3);
+    files.write("/large", large.clone()).await.unwrap();
+    let full = files.rename("/large", "/dev/shm/large").await.unwrap_err();
+    assert!(matches!(full.code, Code::DiskFull | Code::OomKilled), "{full}");
+    assert_eq!(ok(&sandbox, "root", "ls -A /dev/shm").await, "a\n");
+    assert_eq!(hex(&files.read("/large").await.unwrap()), hex(&large));
+    // Onto a file that has another name too: that name keeps what it had.
+    ok(&sandbox, "root", "echo old > /dev/shm/one; ln /dev/shm/one /dev/shm/two; echo new > /new").await;
+    files.rename("/new", "/dev/shm/one").await.unwrap();
+    assert_eq!(
+        ok(&sandbox, "root", "cat /dev/shm/one /dev/shm/two; ls /new 2>&1 | wc -l").await,
+        "new\nold\n1\n"
+    );
+    assert_eq!(files.write("/tmp/dir/", "x").await.unwrap_err().code, Code::IsDirectory);
+    sandbox.stop().await.unwrap();
 }

@@ -25,6 +25,10 @@ fn main() -> ExitCode {
             every_file_of_proc_and_sys_read,
             writes_to_every_file_of_proc_sys,
             output_of_many_execs_that_nobody_reads,
+            socket_memory_counts,
+            a_deep_tree_is_listed_within_bounds,
+            uploads_into_memory_count,
+            a_stuck_start_does_not_run_later,
         ],
     )
 }
@@ -238,5 +242,104 @@ async fn output_of_many_execs_that_nobody_reads(node: &Node) {
     let grown = node.server_rss_bytes().unwrap().saturating_sub(before);
     assert!(grown < 256 << 20, "the server grew by {grown} bytes for 20 floods");
     drop(floods);
+    pair.end(node).await;
+}
+
+async fn python(sandbox: &Sandbox, text: &str) -> String {
+    let out = sandbox.exec(["python3", "-c", text]).timeout(S(100)).output().await.unwrap();
+    format!("{}{}", out.stdout_text(), out.stderr_text().trim())
+}
+
+/// Rings of packet sockets are memory that no limit counts; buffers of TCP have a limit of their own.
+async fn socket_memory_counts(node: &Node) {
+    let pair = Pair::new(node).await;
+    for family in [17, 44, 40, 38] {
+        let said = python(&pair.attacker, &format!("import socket; socket.socket({family}, 3, 0)")).await;
+        assert!(said.contains("PermissionError"), "family {family}: {said}");
+    }
+    let flood = "
+import socket
+l = socket.socket(); l.bind(('127.0.0.1', 9)); l.listen(4096)
+queued, kept = 0, []
+for _ in range(2000):
+    try:
+        c = socket.socket(); c.connect(('127.0.0.1', 9)); s, _ = l.accept()
+        c.setblocking(False)
+        while True:
+            queued += c.send(bytes(1 << 20))
+    except BlockingIOError:
+        pass
+    except OSError as e:
+        break
+    kept += [c, s]
+    if queued > 1 << 30: break
+print(queued >> 20)
+";
+    let queued: u64 = python(&pair.attacker, flood).await.trim().parse().unwrap();
+    assert!(queued < 256, "{queued} MiB in the buffers of a sandbox of 256 MiB");
+    pair.end(node).await;
+}
+
+/// Each path is long, and there are many: the answer is refused while it is gathered, not when it is there.
+async fn a_deep_tree_is_listed_within_bounds(node: &Node) {
+    let pair = Pair::new(node).await;
+    let deep = "
+import os
+os.mkdir('/deep'); os.chdir('/deep')
+for _ in range(200):
+    os.mkdir('d' * 250); os.chdir('d' * 250)
+for n in range(3000): open(str(n), 'w').close()
+";
+    assert_eq!(python(&pair.attacker, deep).await, "");
+    let error = pair.attacker.files().list_depth("/deep", 300).await.unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument, "{error}");
+    assert!(error.message.len() < 1000, "{} bytes of message", error.message.len());
+    pair.end(node).await;
+}
+
+/// What the file API writes to memory is the sandbox's.
+async fn uploads_into_memory_count(node: &Node) {
+    let spec = SandboxSpec {
+        user: Some("root".into()),
+        memory_bytes_max: 64 << 20,
+        scratch: libdsec::Scratch::Memory,
+        ..node.spec()
+    };
+    let sandbox = node.sandbox_with(spec).await;
+    let large = vec![7u8; 200 << 20];
+    for path in ["/big", "/dev/shm/big"] {
+        let error = sandbox.files().write(path, large.clone()).await.unwrap_err();
+        assert!(matches!(error.code, Code::DiskFull | Code::OomKilled), "{path}: {error}");
+    }
+    // Half of its memory in files is charged: with as much again a process is over the limit.
+    sandbox.files().write("/dev/shm/half", vec![7u8; 40 << 20]).await.unwrap();
+    let out =
+        sandbox.exec(["python3", "-c", "x = bytearray(40 << 20)"]).timeout(S(60)).output().await.unwrap();
+    assert_eq!(out.exit.reason, ExitReason::OomKilled, "{out:?}");
+    sandbox.files().remove("/dev/shm/half").await.unwrap();
+    assert!(sandbox.exec(["python3", "-c", "x = bytearray(20 << 20)"]).output().await.unwrap().success());
+    sandbox.stop().await.unwrap();
+}
+
+/// A command that was given up must not start when the sandbox comes to.
+async fn a_stuck_start_does_not_run_later(node: &Node) {
+    let pair = Pair::new(node).await;
+    let freeze = "
+import os, time
+end = time.time() + 14
+while time.time() < end:
+    try: os.kill(-1, 19)
+    except OSError: pass
+os.kill(-1, 18)
+";
+    pair.attacker.exec(["python3", "-c", freeze]).detach().await.unwrap();
+    tokio::time::sleep(S(1)).await;
+    let started = pair.attacker.sh("echo ran > /ran").output().await;
+    if let Err(error) = started {
+        assert_eq!(error.code, Code::DeadlineExceeded, "{error}");
+        tokio::time::sleep(S(15)).await;
+        let ran = pair.attacker.files().stat("/ran").await;
+        assert_eq!(ran.map(|_| ()).unwrap_err().code, Code::NotFound, "it was given up and ran");
+    }
     pair.end(node).await;
 }

@@ -21,9 +21,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("runtime", &["api", "linux", "rpc"]),
     ("aether", &["api", "linux", "rpc"]),
     ("edge", &["api", "linux", "rpc", "runtime", "image"]),
-    ("apiserver", &["api", "rpc", "iam"]),
+    ("e2b", &["api", "rpc"]),
+    ("apiserver", &["api", "rpc", "iam", "e2b"]),
     ("libdsec", &["api", "rpc"]),
-    ("dsec", &["api", "linux", "rpc", "iam", "image", "runtime", "edge", "apiserver", "libdsec"]),
+    ("dsec", &["api", "linux", "rpc", "iam", "image", "runtime", "edge", "e2b", "apiserver", "libdsec"]),
     (
         "testkit",
         &["api", "linux", "rpc", "iam", "image", "runtime", "aether", "edge", "apiserver", "libdsec"],

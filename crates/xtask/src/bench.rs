@@ -129,13 +129,12 @@ pub fn run(args: &Args) -> Result<()> {
     }
     RATIOS.iter().for_each(|(key, of, to)| report.put_ratio(key, of, to));
     report.put("machine.load_1m_after", load()?);
-    leak::assert_none_since(&before)?;
     let json = report.to_json();
     if let Some(path) = &args.json {
         fs::write(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
     }
     print!("{json}");
-    Ok(())
+    leak::assert_none_since(&before)
 }
 
 /// A `[[bench]]` target of one of our crates.

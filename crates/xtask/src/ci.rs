@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{arch, debian, deny, fuzz, image, leak, python, step, tidy};
+use crate::{arch, debian, deny, e2b, fuzz, image, leak, python, step, tidy};
 use count::Count;
 
 /// One step's tests; more means that something hangs.
@@ -46,6 +46,7 @@ const STEPS: &[Step] = &[
     ("tests", tests),
     ("doc tests", doc_tests),
     ("python", python_tests),
+    ("e2b", stock_e2b),
     ("fuzz", |state| fuzz::ci().map(|targets| state.count.passed += targets)),
 ];
 
@@ -117,6 +118,16 @@ fn python_tests(state: &mut State) -> Result<()> {
         bail!("no Python test ran: the output of pytest was not understood");
     }
     leak::assert_none_since(&before).context("the Python tests have passed, but they are not clean")
+}
+
+/// The stock package of E2B, in several versions, against a node.
+fn stock_e2b(state: &mut State) -> Result<()> {
+    let node = e2b::Binaries { dsec: step::built_dsec()?, aether: state.aether.clone() };
+    let mut count = Count::default();
+    let done = e2b::drive(&node, &state.rootfs, e2b::VERSIONS, &[], |line| count.read(line));
+    count.settle();
+    state.count.add(&count);
+    done
 }
 
 fn run_tests(state: &mut State, args: &[&str], harness: &[&str]) -> Result<()> {

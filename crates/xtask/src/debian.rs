@@ -56,6 +56,9 @@ pub const DEMO: &[&str] = &[
     "python3-pip",
 ];
 
+/// What a node and the stock E2B packages need on the host.
+pub const E2B: &[&str] = &["btrfs-progs", "nftables", "iproute2", "python3", "python3-venv", "python3-pip"];
+
 /// What the peers of the benchmark need.
 pub const BENCH: &[&str] =
     &["crun", "runc", "util-linux", "tar", "mmdebstrap", "btrfs-progs", "nftables", "iproute2"];

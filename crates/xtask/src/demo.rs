@@ -5,7 +5,7 @@
 //! inside answers; and when all is stopped, nothing is left on the machine. Each claim is checked, and any that does
 //! not hold ends the demo with an error. What the demo made is removed either way.
 
-mod node;
+pub mod node;
 mod page;
 mod project;
 mod suite;
@@ -63,7 +63,7 @@ impl Times {
 }
 
 /// A short path, because sockets lie under it and a socket's path has 107 bytes at most.
-struct Scratch(PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -89,9 +89,10 @@ pub fn run(args: &Args) -> Result<()> {
     let base = times.step("base image from Debian packages", || image::ensure(&image::BASE))?;
     let inputs = times.step("fetch the project and pytest", project::fetch)?;
 
-    let before = Snapshot::take();
     let scratch = Scratch(PathBuf::from(format!("/var/tmp/dsec-demo-{}", std::process::id())));
     fs::create_dir_all(&scratch.0)?;
+    let place = scratch.0.clone();
+    let before = Snapshot::beside_others(&place);
     let mut node = Node::new(&dsec, &aether, &scratch.0);
     let shown = show(&mut times, &mut node, args.count, &base, &inputs);
     let down = if node.is_up() { times.step("dsec down", || node.down()) } else { Ok(()) };
@@ -102,7 +103,7 @@ pub fn run(args: &Args) -> Result<()> {
     down?;
     drop(scratch);
     times.step("nothing is left", || {
-        leak::assert_none_since(&before)?;
+        leak::assert_none(&before, || Snapshot::beside_others(&place))?;
         println!("as before: {}", before.counts());
         Ok(())
     })?;

@@ -33,6 +33,18 @@ impl Snapshot {
         Self(lines)
     }
 
+    /// The same without what belongs to nodes with data outside `scratch`, which come and go beside us.
+    pub fn beside_others(scratch: &Path) -> Self {
+        let scratch = scratch.to_string_lossy();
+        let others = other_slots(&scratch);
+        let mine = |line: &String| {
+            let of_slot = slot_in(line).is_some_and(|slot| others.contains(slot));
+            let of_node = ["process ", "mount ", "loop "].iter().any(|kind| line.starts_with(kind));
+            !of_slot && (!of_node || line.contains(&*scratch))
+        };
+        Self(Self::take().0.into_iter().filter(mine).collect())
+    }
+
     /// What is here and was not in `before`.
     pub fn since(&self, before: &Self) -> Vec<String> {
         self.0.difference(&before.0).cloned().collect()
@@ -48,9 +60,14 @@ impl Snapshot {
 
 /// Fails if something is here that was not in `before`, with a list of it.
 pub fn assert_none_since(before: &Snapshot) -> Result<()> {
+    assert_none(before, Snapshot::take)
+}
+
+/// `take` is what `before` was taken by.
+pub fn assert_none(before: &Snapshot, take: impl Fn() -> Snapshot) -> Result<()> {
     let start = Instant::now();
     loop {
-        let left = Snapshot::take().since(before);
+        let left = take().since(before);
         if left.is_empty() {
             return Ok(());
         }
@@ -59,6 +76,20 @@ pub fn assert_none_since(before: &Snapshot) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Slots that nodes with data elsewhere hold.
+fn other_slots(scratch: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir("/run/dsec/slots").into_iter().flatten().flatten();
+    let foreign = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path()).is_ok_and(|data| !data.is_empty() && !data.starts_with(scratch))
+    };
+    entries.filter(foreign).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// The slot that a cgroup is of.
+fn slot_in(line: &str) -> Option<&str> {
+    line.split("/dsec/s").nth(1)?.split('/').next()
 }
 
 fn mounts(mountinfo: &str) -> Vec<String> {
@@ -102,7 +133,11 @@ fn processes() -> Vec<String> {
     let ours = |e: fs::DirEntry| {
         let pid: u32 = e.file_name().to_str()?.parse().ok()?;
         let comm = fs::read_to_string(e.path().join("comm")).ok()?;
-        PROCESSES.contains(&comm.trim_end()).then(|| format!("process {pid} {}", comm.trim_end()))
+        if !PROCESSES.contains(&comm.trim_end()) {
+            return None;
+        }
+        let line = fs::read(e.path().join("cmdline")).unwrap_or_default();
+        Some(format!("process {pid} {}", String::from_utf8_lossy(&line).replace('\0', " ").trim_end()))
     };
     entries.flatten().filter_map(ours).collect()
 }
@@ -121,6 +156,12 @@ mod tests {
     fn mounts_are_named_by_place_and_type() {
         let text = "36 35 98:0 /r /mnt/x rw,noatime shared:1 - ext4 /dev/root rw\nnonsense\n";
         assert_eq!(mounts(text), ["mount /mnt/x (ext4)"]);
+    }
+
+    #[test]
+    fn a_cgroup_names_its_slot() {
+        assert_eq!(slot_in("cgroup /sys/fs/cgroup/unified/dsec/s17/box/x3"), Some("17"));
+        assert_eq!(slot_in("cgroup /sys/fs/cgroup/unified/dsec"), None);
     }
 
     #[test]

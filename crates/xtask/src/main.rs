@@ -9,6 +9,7 @@ mod ci;
 mod debian;
 mod demo;
 mod deny;
+mod e2b;
 mod fuzz;
 mod image;
 mod leak;
@@ -46,6 +47,8 @@ enum Verb {
     Arch,
     /// Banned crates, licences and sources of every dependency, by deny.toml
     Deny,
+    /// Drive a node with the stock e2b package, in several versions
+    E2b(e2b::Args),
     /// Print each file of a verb's road, with the line of its entry: `cargo xtask path create`
     Path { verb: String },
     /// Build the default base image (a root file system in a tar) from Debian packages; cached
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Verb::Tidy => tidy::run(),
         Verb::Arch => arch::run(),
         Verb::Deny => deny::run(),
+        Verb::E2b(args) => e2b::run(&args),
         Verb::Path { verb } => road::run(&verb),
         Verb::Image(args) => image::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),

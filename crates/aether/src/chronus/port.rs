@@ -35,7 +35,8 @@ pub async fn dial(inside: &Inside, port: u16) -> Result<PortStream> {
     let mut worker = Worker::run(inside, Depth::Network, None, Vec::new(), |job| {
         let socket = connect(port)?;
         job.answer(&(), &[socket.as_fd()])
-    })?;
+    })
+    .await?;
     let ((), fds) = worker.answer().await?;
     let fd: OwnedFd = fds.into_iter().next().ok_or_else(|| Error::internal("a port without its socket"))?;
     let fail = |e: std::io::Error| Error::internal(format!("port {port}: {}", e.kind()));

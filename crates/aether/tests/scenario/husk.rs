@@ -30,7 +30,7 @@ const UNIFIED: &str = "/sys/fs/cgroup/unified";
 const V1: [&str; 3] = ["memory", "cpu", "pids"];
 /// user, mount, pid, net, ipc, uts, cgroup
 const NEW: u64 = 0x1000_0000 | 0x2_0000 | 0x2000_0000 | 0x4000_0000 | 0x800_0000 | 0x400_0000 | 0x200_0000;
-pub const MEMORY_BYTES: u64 = 128 << 20;
+pub const MEMORY_BYTES: u64 = 256 << 20;
 pub const PIDS: u64 = 200;
 
 pub struct Husk {
@@ -104,6 +104,7 @@ impl Husk {
     fn activation(&self) -> Activation {
         let text = |p: PathBuf| p.to_string_lossy().into_owned();
         Activation {
+            root_in_memory: false,
             sandbox: api::SandboxId::new(&"t".parse().expect("edge")),
             env: [("FROM_IMAGE".to_owned(), "yes".to_owned())].into(),
             user: None,

@@ -105,8 +105,7 @@ pub async fn round_trip(lab: &Lab) {
         Code::NotFound,
         "`/tmp/none`",
     );
-    // Fails half-way: said at the end, not cut in silence.
+    // What is deep inside and closed is said before a byte is sent.
     let half = TarQuery { user: Some("ann".into()), ..TarQuery::new("/tmp/t") };
-    let result = gather(lab.service.tar_get(half).await.unwrap()).await;
-    assert_error(result, Code::PermissionDenied, "closed");
+    assert_error(lab.service.tar_get(half).await.map(drop), Code::PermissionDenied, "closed");
 }

@@ -2,7 +2,10 @@
 
 use libdsec::Client;
 
-use crate::{outcome::Outcome, print};
+use crate::{
+    outcome::{self, Outcome},
+    print,
+};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -13,13 +16,16 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     let images = Client::from_env()?.images();
+    let mut failed = false;
     for image in &args.images {
-        images.remove(image).await?;
-        if json {
-            print::json(&serde_json::json!({"removed": image}))?;
-        } else {
-            print::line(print::plain(image))?;
+        match images.remove(image).await {
+            Ok(()) if json => print::json(&serde_json::json!({"removed": image}))?,
+            Ok(()) => print::line(print::plain(image))?,
+            Err(e) => {
+                failed = true;
+                outcome::report(&e.into(), json);
+            }
         }
     }
-    Ok(0)
+    Ok(if failed { outcome::PLATFORM } else { 0 })
 }

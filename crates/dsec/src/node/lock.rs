@@ -111,8 +111,8 @@ pub(crate) fn holder(data: &Path) -> anyhow::Result<Holder> {
     }
 }
 
-/// Sends SIGTERM to the holder and waits until it has let go. True: there was one.
-pub(crate) async fn terminate(data: &Path, patience: Duration) -> anyhow::Result<bool> {
+/// Sends `signal` to the holder and waits until it has let go. True: there was one.
+pub(crate) async fn end(data: &Path, signal: Signal, patience: Duration) -> anyhow::Result<bool> {
     let Holder::Server(pid) = holder(data)? else { return Ok(false) };
     // The descriptor names this process for ever; asking again makes sure that it is still the server's.
     let process = pidfd_open(pid, PidfdFlags::empty()).context("the server's process")?;
@@ -120,7 +120,7 @@ pub(crate) async fn terminate(data: &Path, patience: Duration) -> anyhow::Result
         Holder::Server(again) if again == pid => {}
         _ => return Ok(true),
     }
-    pidfd_send_signal(process.as_fd(), Signal::TERM).context("signalling the server")?;
+    pidfd_send_signal(process.as_fd(), signal).context("signalling the server")?;
     let deadline = tokio::time::Instant::now() + patience;
     while matches!(holder(data)?, Holder::Server(_)) {
         if tokio::time::Instant::now() > deadline {

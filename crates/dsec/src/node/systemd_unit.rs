@@ -21,11 +21,11 @@ pub(crate) struct Args {
     listen: std::net::SocketAddr,
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args, json: bool) -> Outcome {
     let program = std::env::current_exe().context("finding this program")?;
     let data = std::path::absolute(&args.data).context("data")?;
     let (program, data) = (quoted(&program)?, quoted(&data)?);
-    print::line(format_args!(
+    let unit = format!(
         "[Unit]
 Description=DSec: isolated machines for agents
 After=network.target
@@ -44,7 +44,12 @@ TasksMax=infinity
 [Install]
 WantedBy=multi-user.target",
         listen = args.listen
-    ))?;
+    );
+    if json {
+        print::json(&serde_json::json!({ "unit": unit }))?;
+    } else {
+        print::line(unit)?;
+    }
     Ok(0)
 }
 

@@ -22,6 +22,8 @@ use crate::{
     print, serve,
 };
 
+/// A UNIX socket's path has 107 bytes; `/run/<sandbox id>/chronus.sock` takes the rest.
+const DATA_PATH_BYTES_MAX: usize = 50;
 /// A first start may make a volume and a pool.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -42,7 +44,9 @@ The file of --config is TOML, and each of its keys may be left out:
   context = \"/root/.config/dsec/context.toml\"
   [capacity]                    memory_bytes_max = 17179869184
   memory_oversell_percent = 400 cpu_millis_max = 8000        cpu_oversell_percent = 10000
-  pids_max = 4194304            sandboxes_max = 4096")]
+  pids_max = 4194304            sandboxes_max = 4096
+  [e2b]                         default_image = \"debian\"     domain = \"sandboxes.example.org\"
+  public_ports = false          templates.mine = \"debian:12\"")]
 pub(crate) struct Args {
     /// Run in the background; return when the API answers
     #[arg(long, short)]
@@ -102,12 +106,23 @@ impl Args {
     }
 }
 
-pub(crate) async fn run(args: Args) -> Outcome {
-    let config = args.config()?;
-    std::fs::create_dir_all(&config.data)
-        .with_context(|| format!("making the data directory {}", config.data.display()))?;
+pub(crate) async fn run(args: Args, json: bool) -> Outcome {
+    let mut config = args.config()?;
+    let at =
+        || format!("making the data directory {}", args.data.as_deref().unwrap_or(Path::new("")).display());
+    std::fs::create_dir_all(&config.data).with_context(at)?;
+    // Mounts are known by their real paths.
+    config.data = config.data.canonicalize().with_context(at)?;
+    if config.data.as_os_str().len() > DATA_PATH_BYTES_MAX {
+        let path = config.data.display();
+        return Err(anyhow::anyhow!(
+            "data: {path} is longer than {DATA_PATH_BYTES_MAX} bytes, and the sockets below it would have no place"
+        )
+        .into());
+    }
     if args.detach {
-        detach(&config, &args).await?
+        let (access, pid) = start(&config, args.config.as_deref(), args.fake).await?;
+        say_up(&config, &access, pid, json)?;
     } else {
         foreground(config, args.session).await?
     }
@@ -149,7 +164,28 @@ fn log_to_stderr(config: &Config) {
     }
 }
 
-async fn detach(config: &Config, args: &Args) -> anyhow::Result<()> {
+fn say_up(config: &Config, access: &libdsec::Context, pid: u32, json: bool) -> anyhow::Result<()> {
+    let log = super::log::path(&config.data);
+    let said = config::data_context(&config.data);
+    let place = if config.context.as_os_str().is_empty() { &said } else { &config.context };
+    if json {
+        let up = serde_json::json!({
+            "url": access.url, "pid": pid, "log": log, "context": place, "data": config.data,
+        });
+        print::json(&up)?;
+        return Ok(());
+    }
+    print::line(format_args!("dsec is up: {} (pid {pid}, log {})", access.url, log.display()))?;
+    print::line(format_args!("URL and key: {}", place.display()))?;
+    Ok(())
+}
+
+/// Starts a server in the background and waits until it answers: where, and its process id.
+pub(super) async fn start(
+    config: &Config,
+    file: Option<&Path>,
+    fake: bool,
+) -> anyhow::Result<(libdsec::Context, u32)> {
     if let Holder::Server(pid) = holder(&config.data)? {
         bail!("already running (pid {}) on {}", pid.as_raw_nonzero(), config.data.display());
     }
@@ -163,7 +199,7 @@ async fn detach(config: &Config, args: &Args) -> anyhow::Result<()> {
     let log_start = log.seek(SeekFrom::End(0)).context("the log")?;
     let said = config::data_context(&config.data);
     let _ = std::fs::remove_file(&said);
-    let mut child = command(config, args)?
+    let mut child = command(config, file, fake)?
         .stdin(Stdio::null())
         .stdout(Stdio::from(log.try_clone().context("the log")?))
         .stderr(Stdio::from(log.try_clone().context("the log")?))
@@ -178,18 +214,15 @@ async fn detach(config: &Config, args: &Args) -> anyhow::Result<()> {
             return Err(e.context(tail(&mut log, log_start, &log_path)));
         }
     };
-    print::line(format_args!("dsec is up: {} (pid {}, log {})", access.url, child.id(), log_path.display()))?;
-    let place = if config.context.as_os_str().is_empty() { &said } else { &config.context };
-    print::line(format_args!("URL and key: {}", place.display()))?;
-    Ok(())
+    Ok((access, child.id()))
 }
 
 /// This program again, with what was made of the flags.
-fn command(config: &Config, args: &Args) -> anyhow::Result<Command> {
+fn command(config: &Config, file: Option<&Path>, fake: bool) -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
     command.arg("up").arg("--data").arg(&config.data).arg("--listen").arg(config.listen.to_string());
     command.arg("--log").arg(&config.log);
-    if let Some(file) = &args.config {
+    if let Some(file) = file {
         command.arg("--config").arg(std::path::absolute(file).context("config")?);
     }
     if config.context.as_os_str().is_empty() {
@@ -197,7 +230,7 @@ fn command(config: &Config, args: &Args) -> anyhow::Result<Command> {
     } else {
         command.arg("--context").arg(&config.context);
     }
-    let flags = [("--log-json", config.log_json), ("--log-spans", config.log_spans), ("--fake", args.fake)];
+    let flags = [("--log-json", config.log_json), ("--log-spans", config.log_spans), ("--fake", fake)];
     for (flag, given) in flags {
         if given {
             command.arg(flag);
@@ -231,7 +264,8 @@ fn tail(log: &mut std::fs::File, start: u64, path: &Path) -> String {
     let mut text = Vec::new();
     let _ = log.seek(SeekFrom::Start(start)).and_then(|_| log.take(1 << 20).read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
+    // Its last line is the error that this one repeats.
+    let lines: Vec<&str> = text.lines().map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
     let last = lines[lines.len().saturating_sub(10)..].join("\n");
     format!("{last}\nthe log is {}", path.display())
 }

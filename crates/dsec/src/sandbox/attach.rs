@@ -3,10 +3,15 @@
 use std::{
     io::{self, Write},
     process::exit,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI32, Ordering},
+    },
 };
 
-use libdsec::{Event, ExecResult, Exit, OutputStream, Process, ProcessControl, Sandbox, StdinWriter};
+use libdsec::{
+    Event, ExecId, ExecResult, Exit, ExitReason, OutputStream, Process, ProcessControl, Sandbox, StdinWriter,
+};
 use tokio::{
     io::AsyncReadExt,
     signal::unix::{Signal, SignalKind, signal},
@@ -59,7 +64,9 @@ pub(crate) async fn join(process: Process, join: Join) -> Outcome {
         tasks.spawn(resize(process.control(), signal(SignalKind::window_change())?));
     }
     let signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
-    tasks.spawn(obey(signals, process.control(), join.on_signal, screen.clone()));
+    let stopped_by = Arc::new(AtomicI32::new(0));
+    let on = Obeyed { on: join.on_signal, stopped_by: stopped_by.clone() };
+    tasks.spawn(obey(signals, process.control(), on, process.exec_id().clone(), screen.clone()));
     let control = process.control();
     let ended = if join.json { collect(process).await } else { show(process).await };
     drop(screen.lock().ok().and_then(|mut raw| raw.take()));
@@ -71,6 +78,11 @@ pub(crate) async fn join(process: Process, join: Join) -> Outcome {
         }
         ended => ended?,
     };
+    let number = stopped_by.load(Ordering::Relaxed);
+    if number != 0 && exit.reason == ExitReason::SandboxGone {
+        // The signal's doing: it is no news that the sandbox is gone.
+        return Ok(u8::try_from(128 + number).unwrap_or(outcome::PLATFORM));
+    }
     if let Some(remark) = outcome::remark(&exit).filter(|_| !join.json) {
         outcome::note(&if is_raw { format!("\r{remark}") } else { remark });
     }
@@ -138,10 +150,17 @@ async fn resize(control: ProcessControl, mut changes: Signal) {
     }
 }
 
+struct Obeyed {
+    on: OnSignal,
+    /// The signal that made us stop the sandbox.
+    stopped_by: Arc<AtomicI32>,
+}
+
 async fn obey(
     [mut interrupt, mut terminate]: [Signal; 2],
     control: ProcessControl,
-    on: OnSignal,
+    Obeyed { on, stopped_by }: Obeyed,
+    exec_id: ExecId,
     screen: Screen,
 ) {
     let mut seen = false;
@@ -152,8 +171,17 @@ async fn obey(
         };
         let leave = match &on {
             OnSignal::Leave => true,
-            OnSignal::Forward => seen || control.signal_tree(number).await.is_err(),
+            OnSignal::Forward => {
+                let leave = seen || control.signal_tree(number).await.is_err();
+                if leave {
+                    outcome::note(&format!(
+                        "dsec: {exec_id} goes on; `dsec logs SANDBOX {exec_id}` shows it"
+                    ));
+                }
+                leave
+            }
             OnSignal::Stop(sandbox) => {
+                stopped_by.store(number, Ordering::Relaxed);
                 if let Err(e) = sandbox.stop().await {
                     outcome::note(&format!("dsec: {} did not stop: {e}", sandbox.id()));
                 }

@@ -12,12 +12,13 @@ use crate::{outcome::Outcome, print};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-One side is SANDBOX:PATH, the other a path here; `-` is standard input or output. A directory is copied with
-all that is in it. Where the destination is a directory already, the copy goes into it.
+One side is SANDBOX:PATH, the other a path here; `-` is standard input or output. A path without a slash in
+front is below the sandbox's working directory. A directory is copied with all files, directories and links in it;
+FIFOs, sockets and devices are left out. Where the destination is a directory already, the copy goes into it.
 
 Examples:
-  dsec cp ./project work:/root/project
-  dsec cp work:/root/project/out.tar .
+  dsec cp ./project work:project
+  dsec cp work:project/out.tar .
   echo hi | dsec cp - work:/tmp/hi")]
 pub(crate) struct Args {
     /// PATH or SANDBOX:PATH
@@ -86,7 +87,12 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
 }
 
 /// The path, or, where a directory is there, the path in it.
-async fn remote_target(files: &Files, path: &str, name: Option<&std::ffi::OsStr>) -> anyhow::Result<String> {
+async fn remote_target(
+    files: &Files,
+    path: &str,
+    name: Option<&std::ffi::OsStr>,
+    of_directory: bool,
+) -> anyhow::Result<String> {
     match files.stat(path).await {
         Ok(info) if info.kind == FileKind::Directory => match name {
             Some(name) => {
@@ -95,7 +101,11 @@ async fn remote_target(files: &Files, path: &str, name: Option<&std::ffi::OsStr>
             }
             None => Ok(path.to_owned()),
         },
+        Ok(_) if path.ends_with('/') => bail!("{path} is not a directory"),
         Ok(_) => Ok(path.to_owned()),
+        Err(e) if e.code == Code::NotFound && path.ends_with('/') && !of_directory => {
+            bail!("there is no directory {path} in the sandbox")
+        }
         Err(e) if e.code == Code::NotFound => Ok(path.to_owned()),
         Err(e) => Err(e.into()),
     }
@@ -105,12 +115,15 @@ async fn upload(files: &Files, from: &Path, to: &str, json: bool) -> anyhow::Res
     let at = || format!("reading {}", from.display());
     let metadata = tokio::fs::metadata(from).await.with_context(at)?;
     // `.` and `..` have no name of their own: what is in them goes into the destination.
-    let to = remote_target(files, to, from.file_name()).await?;
+    let to = remote_target(files, to, from.file_name(), metadata.is_dir()).await?;
     if metadata.is_dir() {
         let bar = print::spinner(format!("copying {}", from.display()), json);
         let report = files.upload_dir(from, &to).await;
         bar.finish_and_clear();
         return Ok(report?.bytes);
+    }
+    if !metadata.is_file() {
+        bail!("{} is neither a file nor a directory", from.display());
     }
     let file = tokio::fs::File::open(from).await.with_context(at)?;
     let mode = std::os::unix::fs::MetadataExt::mode(&metadata) & 0o777;
@@ -135,6 +148,9 @@ async fn download(files: &Files, from: &str, to: &Path, json: bool) -> anyhow::R
     }
     if to.is_dir() {
         bail!("{} is a directory", to.display());
+    }
+    if to.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        bail!("there is no directory {}", to.display());
     }
     let bar = print::bytes_bar(Some(info.size_bytes), "copying", json);
     let done = download_file(files, from, &to, info.mode & 0o777, &bar).await;

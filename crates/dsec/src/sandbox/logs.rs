@@ -36,15 +36,15 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
             .await;
     }
     let info = sandbox.exec_info(&exec_id).await?;
-    if json {
-        print::json(&info)?;
-        return Ok(0);
-    }
-    show(&sandbox, &info).await
+    show(&sandbox, &info, json).await
 }
 
 /// What there is now.
-async fn show(sandbox: &Sandbox, info: &ExecInfo) -> Outcome {
+async fn show(sandbox: &Sandbox, info: &ExecInfo, json: bool) -> Outcome {
+    if json {
+        print::json(&sandbox.exec_output(&info.exec_id).await?)?;
+        return Ok(0);
+    }
     let mut process = sandbox.attach(&info.exec_id, 0, 0).await?;
     loop {
         let at = process.offsets();

@@ -1,9 +1,9 @@
 //! port: a local TCP port whose connections go to a server inside a sandbox.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use libdsec::{Client, Port};
+use libdsec::{Client, Code, Port, Sandbox};
 use tokio::{
     net::{TcpListener, TcpStream},
     signal::unix::{SignalKind, signal},
@@ -17,10 +17,12 @@ use crate::{
 
 /// Connections at once; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
+/// Between looks whether the sandbox still lives.
+const LOOK_PERIOD: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Runs until Ctrl-C. The sandbox needs no network for it.
+Runs until Ctrl-C or the end of the sandbox. The sandbox needs no network for it.
 
 Example:
   dsec port work 8000 --listen 127.0.0.1:9000")]
@@ -48,10 +50,23 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
         end = accept(listener, sandbox.port(args.port)) => end?,
+        gone = outlived(&sandbox) => return Err(gone.into()),
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
     Ok(0)
+}
+
+/// Comes when the sandbox has ended: nothing will ever answer then.
+async fn outlived(sandbox: &Sandbox) -> libdsec::Error {
+    loop {
+        tokio::time::sleep(LOOK_PERIOD).await;
+        match sandbox.info().await {
+            Err(e) if matches!(e.code, Code::NotFound | Code::SandboxGone) => return e,
+            // A server that is away may come back.
+            _ => {}
+        }
+    }
 }
 
 async fn accept(listener: TcpListener, port: Port) -> anyhow::Result<()> {

@@ -21,7 +21,7 @@ is left to its TTL, and its id printed on stderr.
 Examples:
   dsec run debian -- python3 -c 'print(1 + 1)'
   dsec run -it debian -- bash
-  dsec run --memory 2G --network egress debian --sh 'apt-get update && apt-get install -y gcc'")]
+  dsec run --memory 2G --network egress -u root debian --sh 'apt-get update && apt-get install -y gcc'")]
 pub(crate) struct Args {
     #[command(flatten)]
     how: How,

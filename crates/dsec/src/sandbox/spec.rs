@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn each_flag_lands_in_its_field() {
-        let line = "x d --name n --workspace w --toolkit t1 --toolkit t2 -m 2G --cpus 0.5 --pids 7 --disk 1G --ttl 2h \
+        let line = "x d --name n --workspace w --toolkit t1 --toolkit t2 -m 2G --cpus 0.5 --pids 70 --disk 1G --ttl 2h \
                     --network egress --scratch memory --best-effort -u 1000:1000 -w /w -e A=b --hostname h --label k=v";
         let spec = Only::try_parse_from(line.split_whitespace()).unwrap().spec.into_spec().unwrap();
         let expected = SandboxSpec {
@@ -152,7 +152,7 @@ mod tests {
             toolkits: vec!["t1".into(), "t2".into()],
             memory_bytes_max: 2 << 30,
             cpu_millis_max: 500,
-            pids_max: 7,
+            pids_max: 70,
             disk_bytes_max: 1 << 30,
             ttl_ms: 7_200_000,
             network: Network::Egress,

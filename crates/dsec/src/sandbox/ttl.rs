@@ -20,8 +20,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     if json {
         print::json(&info)?;
     } else {
-        let left = units::duration_ms(info.expires_ms.saturating_sub(units::now_ms()));
-        print::line(format_args!("{} ends in {left}", info.id))?;
+        print::line(format_args!("{} ends in {}", info.id, units::duration_ms(args.ttl.as_millis() as u64)))?;
     }
     Ok(0)
 }

@@ -10,6 +10,7 @@ use runtime::{Handle, Runtime};
 use super::Parts;
 use crate::{
     clock::now_ms,
+    image::keep_swept,
     ledger::Entry,
     sandbox::{Actor, Begin, Sandbox},
     uses::User,
@@ -45,19 +46,7 @@ pub(super) async fn recover(parts: &Arc<Parts>, entries: Vec<Entry>) {
     let all = stream::iter(entries);
     all.for_each_concurrent(ADOPTIONS_IN_FLIGHT, |entry| recover_one(parts, entry)).await;
     // Now it is known what lives.
-    tokio::spawn(sweep_layers(parts.clone()));
-}
-
-async fn sweep_layers(parts: Arc<Parts>) {
-    let _no_lookup = parts.images.write().await;
-    let (layers, uses) = (parts.layers.clone(), parts.uses.clone());
-    let swept = tokio::task::spawn_blocking(move || layers.sweep(&|digest| uses.contains(digest))).await;
-    match swept {
-        Ok(Ok(0)) => {}
-        Ok(Ok(layers)) => tracing::info!(layers, "recover: layers that nobody names are removed"),
-        Ok(Err(error)) => tracing::warn!(%error, "recover: layers that nobody names stay"),
-        Err(error) => tracing::error!(%error, "recover: the catalogue panicked"),
-    }
+    tokio::spawn(keep_swept(Arc::downgrade(parts)));
 }
 
 async fn recover_one(parts: &Arc<Parts>, mut entry: Entry) {

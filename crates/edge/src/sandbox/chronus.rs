@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{
-    Class, ExecId, Result,
+    Class, Code, ExecId, Result,
     arrow::{BoxStream, ByteStream, Chronus, ExecStream, FileBody, PortStream},
     exec::{AttachQuery, ExecInfo, ExecRequest, SignalRequest},
     file::{
@@ -32,7 +32,7 @@ impl SandboxChronus {
     /// The agent may die a moment before the edge hears of it: then say so instead of "internal".
     async fn explain<T>(&self, result: Result<T>) -> Result<T> {
         let Err(error) = result else { return result };
-        if error.code.class() == Class::Broken {
+        if error.code.class() == Class::Broken || error.code == Code::SandboxBroken {
             let mut status = self.sandbox.status.clone();
             let died = status.wait_for(|s| s.state != State::Running);
             let deadline = Duration::from_millis(DEATH_NOTICE_MS_MAX);

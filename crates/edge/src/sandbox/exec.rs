@@ -41,6 +41,8 @@ use spool::Shape;
 const START_MS_MAX: u64 = 10_000;
 /// Bytes of ended execs that a sandbox may keep on the node's disk.
 const REMEMBERED_BYTES_MAX: u64 = 64 << 20;
+/// Live commands of a sandbox that keep their output in full; further ones keep less of it.
+const CROWDED_FROM: usize = 16;
 /// For the pumps of a sandbox that ended to write their last words.
 const SETTLE_MS_MAX: u64 = 5000;
 
@@ -269,7 +271,8 @@ impl Execs {
         let (run, stream) = match known {
             Some(run) => (run, None),
             None => {
-                let log = Log::new(self.shape, self.log_paths(&stream.exec_id));
+                let shape = if self.lock().live() > CROWDED_FROM { Shape::CROWDED } else { self.shape };
+                let log = Log::new(shape, self.log_paths(&stream.exec_id));
                 (
                     self.new_run(stream.exec_id.clone(), command, now_ms(), pty, start.key.clone(), log),
                     Some(stream),

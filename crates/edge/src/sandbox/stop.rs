@@ -26,6 +26,8 @@ impl Actor {
         }
         // A failure is logged; an entry in an older state is cleaned up after a restart all the same.
         let _ = self.save();
+        // Before their processes are killed, so that nobody wonders why they are.
+        self.sandbox.execs.sandbox_ended();
         let mut retry_ms = RETRY_MS_MIN;
         while let Err(error) = self.remove_traces().await {
             tracing::error!(sandbox = %self.sandbox.id, %error, "stop failed, will be tried again");
@@ -35,7 +37,6 @@ impl Actor {
             }
             retry_ms = (retry_ms * 2).min(RETRY_MS_MAX);
         }
-        self.sandbox.execs.sandbox_ended();
         self.sandbox.execs.remove_all().instrument(tracing::debug_span!("edge.spool")).await;
         if let Err(error) = self.parts.ledger.remove(&self.sandbox.id) {
             tracing::error!(sandbox = %self.sandbox.id, %error, "ledger: an entry stays until the next start");

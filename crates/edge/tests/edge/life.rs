@@ -58,7 +58,7 @@ async fn bad_requests_are_refused_before_anything_is_made() {
         (Code::InvalidArgument, SandboxSpec::new("tools")),
         (Code::InvalidArgument, SandboxSpec { memory_bytes_max: 1, ..spec() }),
         (Code::Unsupported, SandboxSpec { kind: Kind::MicroVm, ..spec() }),
-        (Code::NoCapacity, SandboxSpec { memory_bytes_max: 1 << 50, ..spec() }),
+        (Code::InvalidArgument, SandboxSpec { memory_bytes_max: 1 << 50, ..spec() }),
     ] {
         assert_eq!(create(&node, spec).await.unwrap_err().code, code);
     }

@@ -28,6 +28,38 @@ pub struct Feeder<'a> {
     pub writer: &'a mut Writer,
     /// Some: names that begin with `.wh.` are whiteouts.
     pub whiteouts: Option<Whiteouts>,
+    /// What it has met of an image's own parts, where those make it no file system.
+    pub suspect: Option<Suspect>,
+}
+
+/// Signs that a tar is an archive of images and not a file system. Which files come first is not fixed, so this may be
+/// known only at the end.
+#[derive(Default)]
+pub struct Suspect {
+    manifest: bool,
+    layout: bool,
+    archive: bool,
+}
+
+impl Suspect {
+    fn see(&mut self, path: &[u8]) {
+        let path = path.strip_prefix(b"./").unwrap_or(path);
+        match path {
+            b"manifest.json" => self.manifest = true,
+            b"oci-layout" => self.layout = true,
+            _ => self.archive |= path.ends_with(b".tar") && path.iter().filter(|b| **b == b'/').count() < 2,
+        }
+    }
+
+    fn judge(&self) -> Result<()> {
+        if self.layout || (self.manifest && self.archive) {
+            return Err(Error::refused(
+                "format: this is an archive of images, known as such only at its end: import it as `oci_archive`, or as \
+                 `tar` if it is a file system all the same",
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl Feeder<'_> {
@@ -35,8 +67,10 @@ impl Feeder<'_> {
     pub fn feed(mut self, stream: impl Read) -> Result<Whiteouts> {
         let mut tar = TarReader::new(stream);
         while let Some(entry) = tar.next_entry()? {
+            self.suspect.iter_mut().for_each(|suspect| suspect.see(&entry.path));
             self.one(entry, &mut tar)?;
         }
+        self.suspect.as_ref().map_or(Ok(()), Suspect::judge)?;
         // What follows the end mark is padding, but a compressed stream's own checksum comes after it.
         io::copy(&mut tar.into_rest(), &mut io::sink()).map_err(Error::of_reader)?;
         Ok(self.whiteouts.unwrap_or_default())

@@ -10,6 +10,10 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// How far a first look may reach.
 const PEEK_BYTES: usize = 64 << 10;
 
+/// Compressions that are known and not taken, by their first bytes.
+const FOREIGN: [(&[u8], &str); 3] =
+    [(&[0xfd, b'7', b'z', b'X'], "xz"), (b"BZh", "bzip2"), (&[0x04, 0x22, 0x4d, 0x18], "lz4")];
+
 /// A decompressed, counted, buffered stream whose beginning can be looked at.
 pub struct Stream<'a> {
     peeked: Cursor<Vec<u8>>,
@@ -19,6 +23,15 @@ pub struct Stream<'a> {
 /// Opens `source`, whose first bytes tell how it is compressed.
 pub fn open<'a>(mut source: impl Read + 'a, bytes_max: u64) -> Result<Stream<'a>> {
     let head = read_up_to(&mut source, 4).map_err(Error::of_reader)?;
+    if head.is_empty() {
+        return Err(Error::refused("the archive is empty"));
+    }
+    for (magic, name) in FOREIGN {
+        if head.starts_with(magic) {
+            let message = format!("the archive is compressed with {name}: use gzip, zstd, or none");
+            return Err(Error::refused(message));
+        }
+    }
     let is_gzip = head.starts_with(&[0x1f, 0x8b]);
     let is_zstd = head == [0x28, 0xb5, 0x2f, 0xfd];
     let whole = Cursor::new(head).chain(source);

@@ -188,7 +188,8 @@ fn import_layer(
     writer.tree().set_below(std::mem::take(below));
     options.prepare(&mut writer)?;
     let mut hashing = Hashing::new(stream);
-    let feeder = Feeder { options, writer: &mut writer, whiteouts: Some(Whiteouts::default()) };
+    let feeder =
+        Feeder { options, writer: &mut writer, whiteouts: Some(Whiteouts::default()), suspect: None };
     match part.diff_id.as_ref().filter(|id| part.sha256.as_ref() != Some(id)) {
         Some(id) => {
             let whiteouts = feeder.feed(BufReader::with_capacity(256 << 10, &mut hashing))?;

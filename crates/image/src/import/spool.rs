@@ -42,7 +42,7 @@ pub fn looks_like_image(stream: &mut Stream<'_>) -> Result<bool> {
 
 fn is_of_image(name: &[u8]) -> bool {
     let first = name.split(|b| *b == b'/').next().unwrap_or_default();
-    let stem = first.strip_suffix(b".json").unwrap_or(first);
+    let stem = [&b".json"[..], b".tar"].iter().find_map(|end| first.strip_suffix(*end)).unwrap_or(first);
     let is_hash = stem.len() == 64 && stem.iter().all(u8::is_ascii_hexdigit);
     is_hash || matches!(first, b"blobs" | b"index.json" | b"manifest.json" | b"oci-layout" | b"repositories")
 }

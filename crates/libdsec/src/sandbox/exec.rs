@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 use api::{
     Error, ExecId, Result,
     arrow::ExecStream,
-    exec::{AttachQuery, ExecInfo, ExecRequest, Exit, Output, PtySize, Stdin},
+    exec::{AttachQuery, ExecInfo, ExecRequest, ExecResult, Exit, Output, PtySize, Stdin},
     limit,
 };
 use bytes::Bytes;
@@ -62,6 +62,13 @@ impl Sandbox {
     pub async fn execs(&self) -> Result<Vec<ExecInfo>> {
         let chronus = self.chronus().await?;
         retry::repeat(|| chronus.exec_list()).await
+    }
+
+    /// What a command has written so far, head and tail, at most 8 MiB of each stream, and its exit if it has ended.
+    /// Errors: `not_found`.
+    pub async fn exec_output(&self, exec_id: &ExecId) -> Result<ExecResult> {
+        let info = self.exec_info(exec_id).await?;
+        self.attach(exec_id, 0, 0).await?.recorded(&info).await
     }
 
     /// What is known of one command. Errors: `not_found`.

@@ -1,23 +1,14 @@
 //! port: TCP to a server inside a sandbox, on its loopback. No network of the sandbox is needed for it.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::time::Duration;
 
-use api::{Code, Error, Result, arrow::PortStream};
-use bytes::{Buf, Bytes};
+use api::{Code, Error, Result};
+use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::mpsc,
-};
-use tokio_util::sync::PollSender;
+use rpc::PortConnection;
 
-use super::{Sandbox, tree::CHUNK_BYTES};
+use super::Sandbox;
 
 /// The most that [`Port::get`] takes into memory.
 const GET_BYTES_MAX: usize = 64 << 20;
@@ -48,7 +39,7 @@ impl Port {
     /// Dials it. Errors: `not_found` or `conflict` where nothing listens.
     pub async fn connect(&self) -> Result<PortConnection> {
         let stream = self.sandbox.chronus().await?.port_dial(self.port).await?;
-        Ok(PortConnection::new(stream))
+        Ok(stream.into())
     }
 
     /// `GET` over HTTP/1.1, with the whole answer in memory: at most 64 MiB, within a minute.
@@ -81,59 +72,5 @@ impl Port {
             // The connection may end with its last bytes still to be taken.
             _ = &mut connection => exchange.await,
         }
-    }
-}
-
-/// Raw bytes both ways; an [`AsyncRead`] and an [`AsyncWrite`]. `shutdown` half-closes, dropping closes.
-pub struct PortConnection {
-    input: PollSender<Bytes>,
-    output: mpsc::Receiver<Result<Bytes>>,
-    /// Read, not yet asked for.
-    rest: Bytes,
-}
-
-impl PortConnection {
-    fn new(stream: PortStream) -> Self {
-        Self { input: PollSender::new(stream.input), output: stream.output, rest: Bytes::new() }
-    }
-}
-
-impl AsyncRead for PortConnection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        while self.rest.is_empty() {
-            match ready!(self.output.poll_recv(cx)) {
-                Some(Ok(data)) => self.rest = data,
-                Some(Err(e)) => return Poll::Ready(Err(io::Error::other(e))),
-                None => return Poll::Ready(Ok(())),
-            }
-        }
-        let size = self.rest.len().min(buffer.remaining());
-        buffer.put_slice(&self.rest[..size]);
-        self.rest.advance(size);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for PortConnection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        if ready!(self.input.poll_reserve(cx)).is_err() {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-        }
-        let data = &data[..data.len().min(CHUNK_BYTES)];
-        let sent = self.input.send_item(Bytes::copy_from_slice(data));
-        Poll::Ready(sent.map(|()| data.len()).map_err(|_| io::ErrorKind::BrokenPipe.into()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.input.close();
-        Poll::Ready(Ok(()))
     }
 }

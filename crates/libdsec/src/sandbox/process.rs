@@ -18,7 +18,7 @@ use std::{
 use api::{
     Code, Error, ExecId, Result,
     arrow::{Chronus, ExecStream},
-    exec::{AttachQuery, Exit, PtySize, SignalRequest},
+    exec::{AttachQuery, ExecInfo, ExecResult, Exit, PtySize, SignalRequest},
     frame::{ClientFrame, ServerFrame, Stream as OutputStream},
     limit,
 };
@@ -330,6 +330,28 @@ impl Process {
                 None => return Err(Error::invalid("the exit of this process has been read already")),
             }
         }
+    }
+
+    /// Collects what `info` tells of: all of a command that has ended, what one that runs has written by then.
+    pub(crate) async fn recorded(mut self, info: &ExecInfo) -> Result<ExecResult> {
+        let bytes_max = limit::EXEC_OUTPUT_BYTES_DEFAULT;
+        let mut streams = [Collector::new(bytes_max), Collector::new(bytes_max)];
+        let exit = loop {
+            let at = self.offsets();
+            let all_seen = at.stdout_offset >= info.stdout_bytes && at.stderr_offset >= info.stderr_bytes;
+            if info.exit.is_none() && all_seen {
+                break None;
+            }
+            match self.next().await? {
+                Some(Event::Stdout(data)) => streams[0].push(&data),
+                Some(Event::Stderr(data)) => streams[1].push(&data),
+                Some(Event::Dropped { stream, bytes, .. }) => streams[slot(stream)].skip(bytes),
+                Some(Event::Exit(exit)) => break Some(exit),
+                None => break info.exit,
+            }
+        };
+        let [stdout, stderr] = streams.map(Collector::finish);
+        Ok(ExecResult { exec_id: self.exec_id, exit, stdout, stderr })
     }
 
     /// Collects what is still to come.

@@ -11,7 +11,7 @@ use api::{Code, Error, RequestId, Result, arrow::ByteStream, error::Class};
 use axum::{body::Body, response::Response};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_core::Stream;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
@@ -94,9 +94,13 @@ pub(crate) fn nothing() -> Response {
     response
 }
 
-/// Bytes as they come. An error of the stream breaks the connection, so that the reader cannot take a part for all.
-pub(crate) fn bytes(content_type: &'static str, body: ByteStream) -> Response {
-    with_type(content_type, Body::from_stream(guarded(body)))
+/// Bytes as they come. A stream that fails before its first byte is an error with its status; a later error breaks the
+/// connection, so that the reader cannot take a part for all.
+pub(crate) async fn bytes(content_type: &'static str, body: ByteStream) -> Result<Response> {
+    let mut body = Box::pin(guarded(body));
+    let first = body.next().await.transpose()?;
+    let whole = stream::iter(first.map(Ok)).chain(body);
+    Ok(with_type(content_type, Body::from_stream(whole)))
 }
 
 /// A stream whose panic is an error and its end, as a handler's is.

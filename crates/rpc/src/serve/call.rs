@@ -79,21 +79,7 @@ impl Call {
     /// The body as it comes. Dropped early, the rest is read and thrown away, within bounds: an answer that comes
     /// while the client still sends would else be lost with the connection.
     pub(crate) fn stream(self) -> ByteStream {
-        let body = Draining(Some(self.body.into_data_stream()));
-        Box::pin(stream::unfold(body, |mut body| async move {
-            let item = match tokio::time::timeout(STREAM_PAUSE_MAX, body.0.as_mut()?.next()).await {
-                Ok(Some(Ok(bytes))) => return Some((Ok(bytes), body)),
-                Ok(None) => {
-                    // All was read: nothing to drain.
-                    drop(body.0.take());
-                    return None;
-                }
-                Ok(Some(Err(_))) => Error::invalid("body: broke off before its end"),
-                Err(_) => Error::new(Code::DeadlineExceeded, "body: stopped for too long"),
-            };
-            drop(body.0.take());
-            Some((Err(item), body))
-        }))
+        byte_stream(self.body)
     }
 
     /// Some where the client asks to switch to `protocol`. Errors: where it asks for another.
@@ -114,14 +100,27 @@ impl Call {
 
     /// Comes when the server stops.
     pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
-        let stopping = self.parts.extensions.get::<Stopping>().cloned();
-        async move {
-            match stopping {
-                Some(stopping) => stopping.wait().await,
-                None => std::future::pending().await,
-            }
-        }
+        Stopping::of(&self.parts.extensions).wait()
     }
+}
+
+/// A body as it comes, with a bound on its pauses; see [`Call::stream`].
+pub fn byte_stream(body: Body) -> ByteStream {
+    let body = Draining(Some(body.into_data_stream()));
+    Box::pin(stream::unfold(body, |mut body| async move {
+        let item = match tokio::time::timeout(STREAM_PAUSE_MAX, body.0.as_mut()?.next()).await {
+            Ok(Some(Ok(bytes))) => return Some((Ok(bytes), body)),
+            Ok(None) => {
+                // All was read: nothing to drain.
+                drop(body.0.take());
+                return None;
+            }
+            Ok(Some(Err(_))) => Error::invalid("body: broke off before its end"),
+            Err(_) => Error::new(Code::DeadlineExceeded, "body: stopped for too long"),
+        };
+        drop(body.0.take());
+        Some((Err(item), body))
+    }))
 }
 
 async fn gather(mut body: BodyDataStream) -> Result<Bytes, Fault> {
@@ -154,7 +153,7 @@ pub(crate) fn named<E: std::fmt::Display>(whole: &str, error: &serde_path_to_err
 }
 
 /// Runs `work` to its end whether or not the client stays: what has begun to change the world is not left half-done.
-pub(crate) async fn to_the_end<T: Send + 'static>(
+pub async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
     let id = request::current().unwrap_or_else(api::RequestId::new);

@@ -35,7 +35,7 @@ pub(crate) async fn read(to: To, call: Call) -> Reply {
         Some(left) => Box::pin(Exact { body, left }),
         None => body,
     };
-    let mut response = answer::bytes("application/octet-stream", body);
+    let mut response = answer::bytes("application/octet-stream", body).await?;
     let headers = response.headers_mut();
     if let Some(bytes) = exact {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));

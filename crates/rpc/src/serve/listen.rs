@@ -5,7 +5,7 @@ use std::{convert::Infallible, io, panic::AssertUnwindSafe, pin::pin, sync::Arc,
 use api::{Error, RequestId};
 use axum::{Router, body::Body, response::Response};
 use futures_util::FutureExt;
-use http::Request;
+use http::{Extensions, Request};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -17,14 +17,27 @@ use tokio::{
 use tower::ServiceExt;
 
 use super::answer::{Fault, stamp};
+#[cfg(feature = "http2")]
+use super::sniff;
 use crate::request;
 
 /// A head must be complete by then; also how long an idle connection is kept. Clients drop theirs sooner.
-const HEAD_DEADLINE: Duration = Duration::from_secs(60);
+const HEAD_DEADLINE: Duration = Duration::from_secs(25);
 /// From shutdown to hanging up on what still runs.
 const GRACE: Duration = Duration::from_secs(5);
 /// Connections at once; more wait in the listener's backlog.
 const CONNECTIONS_MAX: usize = 16_384;
+/// Requests at once on one HTTP/2 connection.
+#[cfg(feature = "http2")]
+const STREAMS_MAX: u32 = 250;
+/// What a client may send ahead of a slow handler: of one request, of all on its connection.
+#[cfg(feature = "http2")]
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+#[cfg(feature = "http2")]
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// An HTTP/2 client that does not answer a ping is gone.
+#[cfg(feature = "http2")]
+const PING_PERIOD: Duration = Duration::from_secs(30);
 /// After a failed accept (no descriptors left, most likely).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -48,17 +61,25 @@ impl From<UnixListener> for Listener {
 
 /// Becomes true when the server stops; upgraded connections end with it. In each request's extensions.
 #[derive(Clone)]
-pub(crate) struct Stopping(watch::Receiver<bool>);
+pub struct Stopping(Option<watch::Receiver<bool>>);
 
 impl Stopping {
-    /// Comes when the server stops.
-    pub(crate) async fn wait(mut self) {
-        // An error is a server that is gone: the same.
-        let _ = self.0.wait_for(|stopping| *stopping).await;
+    /// That of the server which a request came to; of none, it never comes. `extensions`: the request's.
+    pub fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or(Self(None))
+    }
+
+    /// Comes when the server stops. Long answers end themselves then, so that it need not hang up on them.
+    pub async fn wait(self) {
+        match self.0 {
+            // An error is a server that is gone: the same.
+            Some(mut stopping) => drop(stopping.wait_for(|stopping| *stopping).await),
+            None => std::future::pending().await,
+        }
     }
 }
 
-trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Socket for T {}
 
 impl Listener {
@@ -97,7 +118,7 @@ pub async fn serve(
                 }
             },
         };
-        connections.spawn(connection(socket, router.clone(), Stopping(stopping.clone()), permit));
+        connections.spawn(connection(socket, router.clone(), Stopping(Some(stopping.clone())), permit));
     }
     drop(listener);
     // All receivers may be gone: nothing to tell then.
@@ -123,6 +144,19 @@ async fn connection(
     stopping: Stopping,
     _permit: OwnedSemaphorePermit,
 ) {
+    #[cfg(feature = "http2")]
+    let socket = {
+        let begun = tokio::select! {
+            begun = tokio::time::timeout(HEAD_DEADLINE, sniff::begin(socket)) => begun,
+            () = stopping.clone().wait() => return,
+        };
+        match begun {
+            Ok(Ok(sniff::Begun::Http2(socket))) => return http2(socket, router, stopping).await,
+            Ok(Ok(sniff::Begun::Http1(socket))) => socket,
+            // It said nothing, or left.
+            Ok(Err(_)) | Err(_) => return,
+        }
+    };
     let service = {
         let stopping = stopping.clone();
         service_fn(move |request: Request<Incoming>| answer(router.clone(), stopping.clone(), request))
@@ -132,6 +166,32 @@ async fn connection(
         .header_read_timeout(HEAD_DEADLINE)
         .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stopping.wait() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(e) = ended {
+        tracing::debug!(error = %e, "a connection broke");
+    }
+}
+
+#[cfg(feature = "http2")]
+async fn http2(socket: sniff::Rewound, router: Router, stopping: Stopping) {
+    let service = {
+        let stopping = stopping.clone();
+        service_fn(move |request: Request<Incoming>| answer(router.clone(), stopping.clone(), request))
+    };
+    let connection = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .keep_alive_interval(PING_PERIOD)
+        .serve_connection(TokioIo::new(socket), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,

@@ -4,29 +4,18 @@
 //! Invariants: headers of the hop itself stay on it, the caller's key to DSec never gets inside, and nothing is
 //! buffered whole.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use api::{
-    Code, Error, Result,
-    arrow::{Chronus, PortStream},
-};
+use api::{Code, Error, Result, arrow::Chronus};
 use axum::{body::Body, response::Response};
-use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, Version, header};
 use hyper::{client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
-use tokio_util::sync::PollSender;
+use tokio::io::copy_bidirectional;
 use tracing::Instrument;
 
 use super::{call::Call, port::port_of};
-use crate::route::Reply;
+use crate::{PortConnection, route::Reply};
 
 /// From the request to the head of the answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(300);
@@ -44,19 +33,40 @@ const STAYS_HERE: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-pub(crate) async fn http(to: Arc<dyn Chronus>, mut call: Call) -> Reply {
+pub(crate) async fn http(to: Arc<dyn Chronus>, call: Call) -> Reply {
     let port = port_of(&call)?;
     let (mount, target) = split_target(&call.parts.uri)?;
-    let from_client = call.parts.extensions.remove::<OnUpgrade>();
-    let mut request = Request::new(call.body);
-    *request.method_mut() = call.parts.method;
+    let mut request = Request::from_parts(call.parts, call.body);
     *request.uri_mut() = target;
+    Ok(forward(to, port, request, Some(&mount)).await?)
+}
+
+/// The request, as the port shall see it but for what concerns the hop: its path and query go through untouched.
+/// Errors: `not_found` where nothing listens there, `deadline_exceeded`.
+pub async fn proxy(to: Arc<dyn Chronus>, port: u16, mut request: Request<Body>) -> Result<Response> {
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    *request.uri_mut() =
+        target.parse().map_err(|_| Error::invalid("path: not a path that HTTP can carry"))?;
+    forward(to, port, request, None).await
+}
+
+/// `mount`: the path before the proxied one, where there is one.
+async fn forward(
+    to: Arc<dyn Chronus>,
+    port: u16,
+    mut request: Request<Body>,
+    mount: Option<&str>,
+) -> Result<Response> {
+    let from_client = request.extensions_mut().remove::<OnUpgrade>();
+    request.extensions_mut().clear();
     *request.version_mut() = Version::HTTP_11;
-    *request.headers_mut() = inward_headers(call.parts.headers, port, &mount);
+    let headers = std::mem::take(request.headers_mut());
+    *request.headers_mut() = inward_headers(headers, port, mount);
 
     let stream = to.port_dial(port).await?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(PortIo::new(stream))).await.map_err(|e| bad_answer(port, &e))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(PortConnection::from(stream)))
+        .await
+        .map_err(|e| bad_answer(port, &e))?;
     let driver = async move {
         if let Err(e) = connection.with_upgrades().await {
             tracing::debug!(error = %e, port, "a proxied connection broke");
@@ -111,14 +121,14 @@ fn split_target(uri: &Uri) -> Result<(String, Uri)> {
     Ok((mount.to_owned(), target))
 }
 
-fn inward_headers(mut headers: HeaderMap, port: u16, mount: &str) -> HeaderMap {
+fn inward_headers(mut headers: HeaderMap, port: u16, mount: Option<&str>) -> HeaderMap {
     let upgrade = headers.get(header::UPGRADE).cloned();
     strip(&mut headers);
     headers.remove("x-api-key");
     if let Some(host) = headers.insert(header::HOST, host_of(port)) {
         headers.insert("x-forwarded-host", host);
     }
-    if let Ok(mount) = HeaderValue::from_str(mount) {
+    if let Some(Ok(mount)) = mount.map(HeaderValue::from_str) {
         headers.insert("x-forwarded-prefix", mount);
     }
     if let Some(upgrade) = upgrade {
@@ -144,53 +154,4 @@ fn strip(headers: &mut HeaderMap) {
     named.iter().chain(&STAYS_HERE).for_each(|name| {
         headers.remove(name);
     });
-}
-
-/// A [`PortStream`] as a socket.
-struct PortIo {
-    input: PollSender<Bytes>,
-    output: tokio::sync::mpsc::Receiver<Result<Bytes>>,
-    pending: Bytes,
-}
-
-impl PortIo {
-    fn new(stream: PortStream) -> Self {
-        Self { input: PollSender::new(stream.input), output: stream.output, pending: Bytes::new() }
-    }
-}
-
-impl AsyncRead for PortIo {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        out: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        while self.pending.is_empty() {
-            match ready!(self.output.poll_recv(cx)) {
-                Some(Ok(bytes)) => self.pending = bytes,
-                Some(Err(e)) => return Poll::Ready(Err(io::Error::other(e))),
-                None => return Poll::Ready(Ok(())),
-            }
-        }
-        let count = self.pending.len().min(out.remaining());
-        out.put_slice(&self.pending[..count]);
-        self.pending.advance(count);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for PortIo {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let broken = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        ready!(self.input.poll_reserve(cx)).map_err(broken)?;
-        self.input.send_item(Bytes::copy_from_slice(bytes)).map_err(broken)?;
-        Poll::Ready(Ok(bytes.len()))
-    }
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.input.close();
-        Poll::Ready(Ok(()))
-    }
 }

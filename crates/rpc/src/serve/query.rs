@@ -108,8 +108,8 @@ mod tests {
     fn typed_values_come_out() {
         let query: ReadQuery = parse("path=%2Fa%20b+%E2%89%A4&offset=7&length=9").unwrap();
         assert_eq!((query.path.as_str(), query.offset, query.length), ("/a b ≤", 7, Some(9)));
-        let query: WriteQuery = parse("path=x&append=true&mode=420").unwrap();
-        assert_eq!((query.append, query.mode), (true, Some(420)));
+        let query: WriteQuery = parse("path=x&append=true&mode=0644").unwrap();
+        assert_eq!((query.append, query.mode), (true, Some(0o644)));
         let query: ImportQuery = parse("name=a&kind=toolkit").unwrap();
         assert_eq!(query.kind, LayerKind::Toolkit);
     }

@@ -12,7 +12,7 @@ type To = Arc<dyn Chronus>;
 pub(crate) async fn get(to: To, call: Call) -> Reply {
     let query: TarQuery = call.query()?;
     query.validate()?;
-    Ok(answer::bytes("application/x-tar", to.tar_get(query).await?))
+    Ok(answer::bytes("application/x-tar", to.tar_get(query).await?).await?)
 }
 
 pub(crate) async fn put(to: To, call: Call) -> Reply {

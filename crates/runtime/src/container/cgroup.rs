@@ -20,6 +20,8 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use super::{protocol::Limits, slot};
 
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+/// Of the memory limit, for the buffers of TCP on top of it.
+const TCP_SHARE: u64 = 4;
 /// The kernel's default scheduling period.
 const PERIOD_US: u64 = 100_000;
 
@@ -199,6 +201,11 @@ impl Cgroups {
                 let both = dir.join("memory.memsw.limit_in_bytes");
                 if both.exists() {
                     fs::write(both, limits.memory_bytes_max.to_string())?;
+                }
+                // Buffers of TCP are counted apart here, and not at all without a bound of their own.
+                let tcp = dir.join("memory.kmem.tcp.limit_in_bytes");
+                if tcp.exists() {
+                    fs::write(tcp, (limits.memory_bytes_max / TCP_SHARE).to_string())?;
                 }
             }
             None => {

@@ -29,7 +29,10 @@ pub(super) async fn create(
     let id = plan.id.clone();
     let upper = match plan.spec.scratch {
         Scratch::Disk => Upper::Disk(shared.upper_dir(&id)),
-        Scratch::Memory => Upper::Memory { bytes_max: plan.spec.disk_bytes_max },
+        // Its pages count as the sandbox's memory: a full disk must be told as that, not by killing for memory.
+        Scratch::Memory => {
+            Upper::Memory { bytes_max: plan.spec.disk_bytes_max.min(plan.spec.memory_bytes_max / 2) }
+        }
     };
     let egress = plan.spec.network == Network::Egress;
     let kept = Kept { upper: upper.clone(), egress, husk: None };
@@ -45,10 +48,15 @@ pub(super) async fn create(
         }
         let listener = listen(&on_pool, &ask.id)?;
         let forge = tracing::debug_span!("runtime.forge");
-        let created = forge.in_scope(|| on_pool.forge.create(ask, listener.as_fd()))?;
+        let claiming = on_pool.claiming.read().expect("no panic while held");
+        let (created, restarted) = forge.in_scope(|| on_pool.forge.create(ask, listener.as_fd()))?;
         on_pool.slots.lock().expect("no panic while held").insert(created.husk.slot);
         let (slot, init) = (created.husk.slot, created.husk.init);
         undo.kept.husk = Some(created.husk);
+        drop(claiming);
+        if restarted {
+            sweep_later(on_pool.clone());
+        }
         if egress {
             tracing::debug_span!("runtime.network").in_scope(|| network::attach(slot, init))?;
         }
@@ -60,6 +68,18 @@ pub(super) async fn create(
         tracing::error!(%error, "no handle");
         Error::internal("create failed on the node")
     })
+}
+
+/// What a forge that died had in its pool is nobody's: removed beside the creates that go on.
+fn sweep_later(shared: Arc<Shared>) {
+    let swept = std::thread::Builder::new().name("sweep".into()).spawn(move || {
+        if let Err(error) = shared.sweep(|| shared.forge.pooled()) {
+            tracing::warn!(%error, "what a dead forge left is not all removed; the next start looks again");
+        }
+    });
+    if let Err(error) = swept {
+        tracing::warn!(%error, "what a dead forge left stays until the next start");
+    }
 }
 
 /// What was made so far, taken away again when a later step fails.

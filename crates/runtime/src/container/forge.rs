@@ -70,8 +70,8 @@ pub fn run(config: Config) -> io::Result<()> {
     let layout = host_layout.moved_to(Path::new(lean::CGROUPS));
     let next_slot = std::process::id().wrapping_mul(97) % super::slot::SLOTS_MAX;
     let mut forge = Forge {
+        agents: agents::Agents::start(aether, &config.data)?,
         config,
-        agents: agents::Agents::start(aether)?,
         init,
         filter: linux::confine::Filter::new(),
         layout,

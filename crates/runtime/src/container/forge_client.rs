@@ -96,12 +96,14 @@ impl ForgeClient {
         }
     }
 
-    /// Makes a sandbox; starts forge anew where it has died.
-    pub(super) fn create(&self, create: Create, listener: BorrowedFd) -> io::Result<Created> {
+    /// Makes a sandbox; starts forge anew where it has died. True: that has been done.
+    pub(super) fn create(&self, create: Create, listener: BorrowedFd) -> io::Result<(Created, bool)> {
         let ask = Ask::Create(Box::new(create));
+        let mut restarted = false;
         let (answer, fds) = match self.ask_once(&ask, &[listener]) {
             // A refused connection means that nothing has been asked: safe to ask again.
             Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                restarted = true;
                 self.ensure_running()?;
                 self.ask_once(&ask, &[listener])?
             }
@@ -110,7 +112,7 @@ impl ForgeClient {
         let Answer::Created(husk) = answer else { return Err(unexpected(answer)) };
         let mut fds = fds.into_iter();
         match (fds.next(), fds.next()) {
-            (Some(init), Some(aether)) => Ok(Created { husk, init, aether }),
+            (Some(init), Some(aether)) => Ok((Created { husk, init, aether }, restarted)),
             _ => Err(io::Error::other("forge sent no descriptors")),
         }
     }
@@ -176,7 +178,8 @@ impl ForgeClient {
 
 fn unexpected(answer: Answer) -> io::Error {
     match answer {
-        Answer::Failed { message } => io::Error::other(message),
+        Answer::Failed { message, refused: true } => io::Error::new(io::ErrorKind::InvalidInput, message),
+        Answer::Failed { message, .. } => io::Error::other(message),
         other => io::Error::other(format!("forge answered {other:?}")),
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! sandbox  eth0 10.213.x.y/32, default route by 169.254.1.1 on the link
 //! node     dsec<slot>, proxy ARP, a route to 10.213.x.y/32; nftables table `inet dsec`:
-//!          out by masquerade; never to the node itself, to another sandbox, or to link-local (metadata) addresses
+//!          out by masquerade; never to the node itself, to another sandbox, or to link-local (metadata) addresses;
+//!          4,096 connections at once, for the node's table of them is everybody's
 //! ```
 //! The address follows from the slot, so there is nothing to allocate or to leak. Done by `ip -batch` and `nft`:
 //! two programs that every Debian has, off the fast path (`network: none` is the default and costs nothing).
@@ -24,6 +25,11 @@ const RULES: &str = r#"
 table inet dsec
 delete table inet dsec
 table inet dsec {
+    set tracked {
+        type ipv4_addr
+        flags dynamic
+        size 65536
+    }
     chain to_node {
         type filter hook input priority 0; policy accept;
         iifname "dsec*" drop
@@ -34,6 +40,7 @@ table inet dsec {
         iifname "dsec*" ip daddr 169.254.0.0/16 drop
         iifname "dsec*" ip saddr != 10.213.0.0/16 drop
         iifname "dsec*" meta nfproto ipv6 drop
+        iifname "dsec*" ct state new add @tracked { ip saddr ct count over 4096 } drop
         oifname "dsec*" ct state != { established, related } drop
     }
     chain out {

@@ -69,6 +69,8 @@ pub enum Answer {
     Done,
     Failed {
         message: String,
+        /// It is the image's fault, or the caller's: the message is for them.
+        refused: bool,
     },
 }
 

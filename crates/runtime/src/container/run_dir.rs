@@ -15,7 +15,7 @@ const BYTES_MAX: &str = "256m";
 pub fn ensure(data: &Path) -> io::Result<()> {
     let at = data.join("run");
     fs::create_dir_all(&at)?;
-    if is_mounted(&at)? {
+    if is_mounted(data)? {
         return Ok(());
     }
     let opts = [Opt::Text("size", BYTES_MAX), Opt::Text("mode", "700")];
@@ -26,9 +26,11 @@ pub fn ensure(data: &Path) -> io::Result<()> {
 /// Unmounts it: what was in it is gone.
 pub(super) fn unmount(data: &Path) -> io::Result<()> {
     let at = data.join("run");
-    if is_mounted(&at)? { mount::detach(&at) } else { Ok(()) }
+    if is_mounted(data)? { mount::detach(&at) } else { Ok(()) }
 }
 
-fn is_mounted(at: &Path) -> io::Result<bool> {
-    Ok(mount::mount_points()?.iter().any(|point| Path::new(point) == at))
+/// Whether a backend has been started on `data` and not ended.
+pub fn is_mounted(data: &Path) -> io::Result<bool> {
+    let at = data.join("run");
+    Ok(mount::mount_points()?.iter().any(|point| *point == at))
 }

@@ -11,6 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl Shared {
     /// Spares the slots that `pooled` tells of and all that this process has created or adopted.
     pub(super) fn sweep(&self, pooled: impl FnOnce() -> io::Result<Vec<u32>>) -> io::Result<()> {
+        let _nobody_claims = self.claiming.write().expect("no panic while held");
         // First what is held, then what of it is pooled: a husk that forge begins in between is not looked at.
         let held = slot::held_by(&self.config.data)?;
         let pooled = pooled()?;

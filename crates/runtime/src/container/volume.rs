@@ -16,6 +16,10 @@ use rustix::mount::MountAttrFlags;
 
 /// The least size of a volume file: btrfs wants about 110 MiB.
 const BYTES_MIN: u64 = 1 << 30;
+/// Left free on the disk below when the volume is made: where its writes fail, btrfs goes read-only for everybody.
+const HEADROOM_BYTES: u64 = 1 << 30;
+/// With less free space than this, on the volume or below it, no sandbox comes.
+const FREE_BYTES_MIN: u64 = 256 << 20;
 
 pub(crate) struct Volume {
     at: PathBuf,
@@ -27,7 +31,7 @@ impl Volume {
     pub(crate) fn ensure(data: &Path) -> io::Result<Self> {
         let at = data.join("volume");
         fs::create_dir_all(&at)?;
-        let ours_already = mount::mount_points()?.iter().any(|m| Path::new(m) == at);
+        let ours_already = mount::mount_points()?.iter().any(|m| *m == at);
         let native = btrfs::is_btrfs(File::open(data)?.as_fd())?;
         let volume = Self { mounted: !native, at };
         if !native && !ours_already {
@@ -52,7 +56,8 @@ impl Volume {
         let (device, name) = loopdev::attach(file.as_fd())?;
         let name = name.to_string_lossy().into_owned();
         let context = mount::Context::open("btrfs")?;
-        for (key, value) in [("source", name.as_str()), ("discard", "async")] {
+        // What is removed can be used again after a commit.
+        for (key, value) in [("source", name.as_str()), ("discard", "async"), ("commit", "5")] {
             context.set(&mount::Opt::Text(key, value))?;
         }
         context.create()?;
@@ -67,7 +72,12 @@ impl Volume {
     }
 
     /// A subvolume with `up` and `wk` in it, bounded to `bytes_max`. On an error nothing is left.
+    /// Errors: `StorageFull` where the node has no room for another.
     pub(crate) fn make_upper(&self, name: &str, bytes_max: u64) -> io::Result<()> {
+        let below = self.at.parent().unwrap_or(&self.at);
+        if free_bytes(&self.at)?.min(free_bytes(below)?) < FREE_BYTES_MIN {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let uppers = File::open(self.uppers())?;
         btrfs::create_subvolume(uppers.as_fd(), name)?;
         let fill = || {
@@ -98,11 +108,16 @@ impl Volume {
     }
 }
 
-/// A sparse file as large as the file system that it is on, so that the node's disk is the bound.
+fn free_bytes(at: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(at)?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+/// A sparse file as large as what is free on the file system that it is on, so that the node's disk is the bound.
 fn make_file(path: &Path) -> io::Result<()> {
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let stat = rustix::fs::statvfs(parent)?;
-    let bytes = (stat.f_blocks * stat.f_frsize).max(BYTES_MIN);
+    let free = free_bytes(parent)?;
+    let bytes = free.saturating_sub(HEADROOM_BYTES.min(free / 10)).max(BYTES_MIN);
     let partial = path.with_extension("partial");
     File::create(&partial)?.set_len(bytes)?;
     let made = Command::new("mkfs.btrfs")

@@ -1,7 +1,10 @@
-//! dockerd beside ours, where it is installed: a daemon of our own in private mount and network namespaces, with its
-//! data in a scratch directory. Where it does not start, the section says why and is left out.
+//! dockerd beside ours: a daemon of our own in private mount and network namespaces, with its data in a scratch
+//! directory. Where it does not start, the section says why and is left out.
+//!
+//! Debian's packages are unpacked, not installed: that would start a daemon of the machine's.
 
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -16,15 +19,18 @@ use crate::step;
 /// dockerd with an empty data directory takes 2 to 5 s here.
 const START: Duration = Duration::from_secs(30);
 const RUNS_MAX: usize = 20;
+/// With runc, which is installed for a section of its own.
+const PACKAGES: [&str; 3] = ["docker.io", "containerd", "tini"];
 
 pub fn measure(scratch: &Path, tar: &Path, runs: usize, report: &mut Report) -> Result<()> {
-    for program in ["dockerd", "docker", "containerd"] {
-        if !step::in_path(program) {
-            println!("bench: no {program} on this machine, so docker is left out");
+    let programs = match programs(scratch) {
+        Ok(programs) => programs,
+        Err(error) => {
+            println!("bench: Debian's packages do not unpack here, so docker is left out: {error:#}");
             return Ok(());
         }
-    }
-    let mut daemon = match Daemon::start(scratch) {
+    };
+    let mut daemon = match Daemon::start(scratch, programs) {
         Ok(daemon) => daemon,
         Err(error) => {
             println!("bench: dockerd does not start here, so docker is left out: {error:#}");
@@ -36,13 +42,29 @@ pub fn measure(scratch: &Path, tar: &Path, runs: usize, report: &mut Report) -> 
     measured
 }
 
+/// A PATH with dockerd, containerd and docker in front.
+fn programs(scratch: &Path) -> Result<OsString> {
+    let (debs, root) = (scratch.join("debs"), scratch.join("docker-programs"));
+    fs::create_dir_all(&debs)?;
+    let mut download = Command::new("apt-get");
+    step::output(download.args(["download", "--quiet"]).args(PACKAGES).current_dir(&debs))?;
+    for deb in fs::read_dir(&debs)? {
+        step::output(Command::new("dpkg-deb").arg("--extract").arg(deb?.path()).arg(&root))?;
+    }
+    let ours = ["usr/sbin", "usr/bin"].map(|dir| root.join(dir));
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    Ok(std::env::join_paths(ours.into_iter().chain(std::env::split_paths(&rest)))?)
+}
+
 struct Daemon {
     child: Child,
+    /// The PATH of the programs.
+    path: OsString,
     dir: PathBuf,
 }
 
 impl Daemon {
-    fn start(scratch: &Path) -> Result<Self> {
+    fn start(scratch: &Path, path: OsString) -> Result<Self> {
         let dir = scratch.join("docker");
         fs::create_dir_all(&dir)?;
         let log = fs::File::create(dir.join("log"))?;
@@ -53,9 +75,9 @@ impl Daemon {
         command.arg(format!("unix://{}", socket(&dir).display()));
         command.arg("--data-root").arg(dir.join("data")).arg("--exec-root").arg(dir.join("exec"));
         command.arg("--pidfile").arg(dir.join("pid"));
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.env("PATH", &path).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().context("cannot start unshare")?;
-        let mut daemon = Self { child, dir };
+        let mut daemon = Self { child, path, dir };
         if let Err(error) = daemon.wait_ready() {
             let tail = fs::read_to_string(daemon.dir.join("log")).unwrap_or_default();
             daemon.stop()?;
@@ -80,6 +102,7 @@ impl Daemon {
 
     fn docker(&self) -> Command {
         let mut command = Command::new("docker");
+        command.env("PATH", &self.path);
         command.arg("--host").arg(format!("unix://{}", socket(&self.dir).display()));
         command
     }

@@ -79,9 +79,14 @@ impl Count {
 
 /// `=== 1 failed, 3 passed in 0.12s ===`: what stands before the time. Other headings of pytest have none.
 fn pytest_summary(line: &str) -> Option<&str> {
-    let (parts, time) = line.strip_prefix("==")?.trim_matches('=').trim().rsplit_once(" in ")?;
+    let (parts, time) = line.trim_matches(['=', ' ']).rsplit_once(" in ")?;
+    // Over a minute it ends in `(0:01:05)`.
     let seconds = time.split_whitespace().next()?.strip_suffix('s')?;
-    seconds.parse::<f64>().is_ok().then_some(parts)
+    let counted = parts.split(", ").all(|part| {
+        let mut words = part.split(' ');
+        words.next().is_some_and(|n| n.parse::<u64>().is_ok()) && words.count() == 1
+    });
+    (counted && seconds.parse::<f64>().is_ok()).then_some(parts)
 }
 
 impl fmt::Display for Count {
@@ -129,22 +134,15 @@ mod tests {
 
     #[test]
     fn pytest_prints_one_summary() {
-        let text = "======================== test session starts =========================\n\
-                    =============================== FAILURES ===============================\n\
-                    FAILED tests/test_exec.py::test_case_05_x[async] - assert 1 == 2 - no\n\
-                    ERROR tests/test_exec.py::test_y - RuntimeError\n\
-                    ======== 1 failed, 12 passed, 2 skipped, 3 warnings, 1 error in 71.20s (0:01:11) ========\n";
+        let text = "FAILED tests/py/test_a.py::test_b - AssertionError: x\n\
+                    ==== 1 failed, 12 passed, 2 skipped, 3 warnings, 1 error in 65.21s (0:01:05) ====\n";
         let counted = count(text);
         assert_eq!(counted.to_string(), "12 passed, 2 failed, 2 skipped");
-        assert_eq!(counted.failures, ["tests/test_exec.py::test_case_05_x[async]"]);
-        assert_eq!(
-            count("============== 3 passed in 0.12s ===============").to_string(),
-            "3 passed, 0 failed, 0 skipped"
-        );
-        assert_eq!(
-            count("=== a heading in words ===\n3 passed in 0.12s").to_string(),
-            "0 passed, 0 failed, 0 skipped"
-        );
+        assert_eq!(counted.failures, ["tests/py/test_a.py::test_b"]);
+        assert_eq!(count("94 passed in 3.40s\n").to_string(), "94 passed, 0 failed, 0 skipped");
+        for other in ["built 3 passed in time", "2 passed in bytes", "12 files in 3s"] {
+            assert_eq!(count(other).to_string(), "0 passed, 0 failed, 0 skipped", "{other}");
+        }
     }
 
     #[test]

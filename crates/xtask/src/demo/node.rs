@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::step;
 
@@ -45,6 +45,21 @@ impl Node {
         // Set before: a start that fails half way may leave what only `down` removes.
         self.up = true;
         step::run(&mut self.cli(["up", "--detach", "--listen", "127.0.0.1:0"]))
+    }
+
+    /// Where it answers, and a key.
+    pub fn access(&self) -> Result<(String, String)> {
+        let path = self.scratch.join("context.toml");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let value = |name: &str| {
+            let lines = text.lines().filter_map(|line| line.split_once('='));
+            let found = lines.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
+            found
+                .map(|v| v.trim_matches('"').to_owned())
+                .next()
+                .with_context(|| format!("no {name} in {}", path.display()))
+        };
+        Ok((value("url")?, value("api_key")?))
     }
 
     pub fn is_up(&self) -> bool {

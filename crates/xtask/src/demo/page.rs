@@ -20,7 +20,8 @@ pub fn fetch(node: &Node, sandbox: &str) -> Result<()> {
     let server = ["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"];
     step::run(node.cli(["exec", "--detach", sandbox, "--"]).args(server))?;
     let mut forward = node.cli(["--json", "port", sandbox, "8000", "--listen", "127.0.0.1:0"]);
-    let mut child = forward.stdout(Stdio::piped()).spawn().context("cannot start dsec port")?;
+    let mut child =
+        forward.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("cannot start dsec port")?;
     let fetched = page(&mut child);
     // Our own child: dsec port runs until it is told to end.
     let _ = child.kill();

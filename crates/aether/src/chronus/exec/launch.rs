@@ -35,8 +35,9 @@ use crate::{
     process::{self, Ended, Process},
 };
 
-/// From the fork to the execve. Only a sandbox that is stuck takes longer than milliseconds.
-const START_DEADLINE: Duration = Duration::from_secs(20);
+/// From the fork to the execve. Only a sandbox that is stuck takes longer than milliseconds. Shorter than the edge's patience:
+/// what the edge has given up must not start.
+const START_DEADLINE: Duration = Duration::from_secs(8);
 /// One report.
 const REPORT_BYTES_MAX: usize = 16 << 10;
 

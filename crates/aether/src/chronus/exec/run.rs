@@ -104,13 +104,13 @@ async fn supervise(
         },
     };
     let ended = ended.unwrap_or(Ended::Signal(9));
-    let oom = inside.oom_kills() > oom_kills;
+    let by_oom = || inside.explain_by_oom(oom_kills);
     let (code, reason, signal) = match ended {
         _ if timed_out => (KILLED_CODE, ExitReason::Timeout, Some(9)),
         // A shell says 137 of a child that was killed.
-        Ended::Code(KILLED_CODE) if oom => (KILLED_CODE, ExitReason::OomKilled, None),
+        Ended::Code(KILLED_CODE) if by_oom() => (KILLED_CODE, ExitReason::OomKilled, None),
         Ended::Code(code) => (code, ExitReason::Exited, None),
-        Ended::Signal(9) if oom => (KILLED_CODE, ExitReason::OomKilled, Some(9)),
+        Ended::Signal(9) if by_oom() => (KILLED_CODE, ExitReason::OomKilled, Some(9)),
         Ended::Signal(n) => (128 + n, ExitReason::Signal, Some(n)),
     };
     {

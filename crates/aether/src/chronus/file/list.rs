@@ -19,6 +19,8 @@ use crate::{
 
 /// Entries of one answer: more is a question that was too wide.
 pub const ENTRIES_MAX: usize = 100_000;
+/// Paths and link targets of one answer: in a deep tree each path is long.
+const TEXT_BYTES_MAX: usize = 16 << 20;
 /// Descriptors held while walking down.
 const DEPTH_MAX: u32 = 256;
 
@@ -31,18 +33,27 @@ pub async fn list(inside: &Inside, query: FileListQuery) -> Result<Vec<FileInfo>
                 e => failed(&path, e),
             },
         )?;
-        let mut found = Vec::new();
+        let mut found = Found::default();
         walk(fd, path.as_bytes(), query.depth.clamp(1, DEPTH_MAX), &mut found)?;
-        Ok(found)
+        Ok(found.entries)
     })
     .await
 }
 
-fn walk(directory: OwnedFd, path: &[u8], depth: u32, found: &mut Vec<FileInfo>) -> Result<()> {
+#[derive(Default)]
+struct Found {
+    entries: Vec<FileInfo>,
+    text_bytes: usize,
+}
+
+fn walk(directory: OwnedFd, path: &[u8], depth: u32, found: &mut Found) -> Result<()> {
     let shown = String::from_utf8_lossy(path).into_owned();
     for name in names(&directory, &shown)? {
-        if found.len() >= ENTRIES_MAX {
-            return Err(Error::invalid(format!("`{shown}`: over {ENTRIES_MAX} entries: list its parts")));
+        if found.entries.len() >= ENTRIES_MAX || found.text_bytes > TEXT_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "`{}`: over {ENTRIES_MAX} entries or {TEXT_BYTES_MAX} bytes of paths: list its parts",
+                shown.chars().take(200).collect::<String>()
+            )));
         }
         let full = [path.strip_suffix(b"/").unwrap_or(path), b"/", name.as_slice()].concat();
         let stat = match statat(&directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -57,7 +68,8 @@ fn walk(directory: OwnedFd, path: &[u8], depth: u32, found: &mut Vec<FileInfo>) 
             }
             _ => None,
         };
-        found.push(describe(&full, &stat, target));
+        found.text_bytes += full.len() + target.as_ref().map_or(0, Vec::len);
+        found.entries.push(describe(&full, &stat, target));
         if depth > 1 && kind(&stat) == FileKind::Directory {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
             match open_at(&directory, name.as_slice(), flags, 0) {

@@ -35,7 +35,8 @@ pub async fn read(inside: &Inside, query: ReadQuery) -> Result<FileBody> {
     let mut worker = Worker::run(inside, Depth::Files, user.as_deref(), Vec::new(), |job| {
         let (info, fd) = open_file(job, &path)?;
         job.answer(&info, &[fd.as_fd()])
-    })?;
+    })
+    .await?;
     let (info, fds) = worker.answer::<FileInfo>().await?;
     let fd = fds.into_iter().next().ok_or_else(|| Error::internal("a file without its descriptor"))?;
     let body = Body {

@@ -9,16 +9,13 @@ use rustix::{
 };
 
 use super::{Place, failed, open_at};
-use crate::{
-    inside::{Depth, Inside},
-    worker::Worker,
-};
+use crate::{inside::Inside, worker::Worker};
 
 /// Descriptors held while walking down.
 const DEPTH_MAX: usize = 512;
 
 pub async fn remove(inside: &Inside, query: RemoveQuery) -> Result<()> {
-    Worker::call(inside, Depth::Files, query.user.as_deref(), |job| {
+    Worker::call_uncharged(inside, query.user.as_deref(), |job| {
         let path = job.absolute(&query.path);
         let place = Place::of(&path)?;
         match unlinkat(&place.directory, place.name(), AtFlags::empty()) {

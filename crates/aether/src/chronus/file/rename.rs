@@ -10,11 +10,13 @@ use api::{
     file::{FileInfo, FileKind, MoveRequest},
 };
 use rustix::{
-    fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, renameat, symlinkat, unlinkat},
+    fs::{AtFlags, Gid, Mode, OFlags, Stat, StatxFlags, Uid, fchmod, fchown, renameat, symlinkat, unlinkat},
     io::Errno,
 };
 
-use super::{Place, describe, failed, failed_io, kind, list, make_directories, open_at, remove, split};
+use super::{
+    Place, describe, failed, failed_io, kind, list, make_directories, open_at, remove, split, write,
+};
 use crate::{
     inside::{Depth, Inside},
     worker::Worker,
@@ -24,6 +26,16 @@ use crate::{
 const DEPTH_MAX: usize = 256;
 
 pub async fn rename(inside: &Inside, request: MoveRequest) -> Result<FileInfo> {
+    let temporary = format!(".dsec-move-{}", api::RequestId::new());
+    let renamed = rename_by(inside, &request, &temporary).await;
+    if renamed.as_ref().is_err_and(|e| e.code == Code::OomKilled) {
+        // Who was killed could not undo.
+        write::discard(inside, &request.to, request.user.as_deref(), temporary).await;
+    }
+    renamed
+}
+
+async fn rename_by(inside: &Inside, request: &MoveRequest, temporary: &str) -> Result<FileInfo> {
     Worker::call(inside, Depth::Files, request.user.as_deref(), |job| {
         let (from, to) = (job.absolute(&request.from), job.absolute(&request.to));
         let source = Place::of(&from)?;
@@ -35,10 +47,7 @@ pub async fn rename(inside: &Inside, request: MoveRequest) -> Result<FileInfo> {
         match renameat(&source.directory, source.name(), &target.directory, target.name()) {
             Ok(()) => {}
             // overlayfs says so of a directory that lies in a layer.
-            Err(Errno::XDEV) => {
-                copy(&source, &target, &to, 0)?;
-                discard(&source, &from)?;
-            }
+            Err(Errno::XDEV) => across(&source, &from, &target, &to, temporary)?,
             Err(Errno::INVAL) => return Err(Error::invalid(format!("`{to}`: lies in `{from}` itself"))),
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
                 return Err(Error::new(
@@ -55,6 +64,48 @@ pub async fn rename(inside: &Inside, request: MoveRequest) -> Result<FileInfo> {
         Ok(describe(to.as_bytes(), &stat, None))
     })
     .await
+}
+
+/// Copies beside the target, then puts the copy in its place: nothing that was there is touched before all is there, and a
+/// failure leaves both sides as they were.
+fn across(source: &Place, from: &str, target: &Place, to: &str, temporary: &str) -> Result<()> {
+    if is_mount_point(source).map_err(|e| failed(from, e))? {
+        return Err(failed(from, Errno::BUSY));
+    }
+    let temporary = Place {
+        directory: target.directory.try_clone().map_err(|e| failed_io(to, &e))?,
+        name: temporary.as_bytes().to_vec(),
+    };
+    let placed = copy(source, &temporary, to, 0).and_then(|()| {
+        renameat(&temporary.directory, temporary.name(), &target.directory, target.name()).map_err(
+            |e| match e {
+                Errno::NOTEMPTY | Errno::EXIST => {
+                    Error::new(Code::AlreadyExists, format!("`{to}`: is there already and not empty"))
+                }
+                e => failed(to, e),
+            },
+        )
+    });
+    if placed.is_err() {
+        let _ = discard(&temporary, to);
+        return placed;
+    }
+    discard(source, from)
+}
+
+/// A directory on another file system than the one that it is a name in.
+fn is_mount_point(place: &Place) -> rustix::io::Result<bool> {
+    let stat = place.stat()?;
+    Ok(kind(&stat) == FileKind::Directory
+        && mount_of(place, Some(place.name.as_slice()))? != mount_of(place, None)?)
+}
+
+/// The kernel's number of the mount that a place, or a name in it, is on.
+fn mount_of(place: &Place, name: Option<&[u8]>) -> rustix::io::Result<u64> {
+    let flags =
+        AtFlags::SYMLINK_NOFOLLOW | if name.is_none() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
+    let stat = rustix::fs::statx(&place.directory, name.unwrap_or_default(), flags, StatxFlags::MNT_ID)?;
+    Ok(stat.stx_mnt_id)
 }
 
 fn discard(source: &Place, path: &str) -> Result<()> {

@@ -27,12 +27,15 @@ use crate::{
 
 /// Directories of one recursive watch: each costs kernel memory.
 const DIRECTORIES_MAX: usize = 8192;
+/// Their paths, taken as long as the longest.
+const TEXT_BYTES_MAX: usize = 16 << 20;
 /// Events on their way to the client.
 const EVENTS_IN_FLIGHT: usize = 64;
 
 pub async fn watch(inside: &Inside, query: WatchQuery) -> Result<BoxStream<Result<WatchEvent>>> {
     let mut worker =
-        Worker::run(inside, Depth::Files, query.user.as_deref(), Vec::new(), |job| child(job, &query))?;
+        Worker::run(inside, Depth::Files, query.user.as_deref(), Vec::new(), |job| child(job, &query))
+            .await?;
     worker.answer::<()>().await?;
     let (events, stream) = mpsc::channel(EVENTS_IN_FLIGHT);
     tokio::spawn(async move {
@@ -80,7 +83,8 @@ fn child(job: &mut Job, query: &WatchQuery) -> Result<()> {
 impl Watched {
     /// Watches a directory and, if asked, those below it. `found` is told of every name in those below.
     fn add(&mut self, relative: Vec<u8>, found: &mut dyn FnMut(Vec<u8>) -> Result<()>) -> Result<()> {
-        if self.directories.len() >= DIRECTORIES_MAX {
+        let text_bytes: usize = self.directories.len() * relative.len();
+        if self.directories.len() >= DIRECTORIES_MAX || text_bytes > TEXT_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "over {DIRECTORIES_MAX} directories to watch: watch its parts"
             )));

@@ -4,6 +4,9 @@
 //! child: opens or makes, passes the descriptor ->  agent: streams the body into it
 //! child: waits; `C`: renames over the target   <-  agent: commits, or drops (then the child undoes)
 //! ```
+//! Where the file system is memory the child passes a pipe and writes by itself, so that what it writes counts as the
+//! sandbox's: the agent's own memory has no limit.
+//!
 //! A file that cannot be replaced in its directory (the directory is not the user's, or the file is a mount point)
 //! is written in place instead; only then can a broken upload leave a part.
 
@@ -21,29 +24,90 @@ use api::{
 use rustix::{
     fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, ftruncate, renameat, unlinkat},
     io::Errno,
+    pipe::{PipeFlags, pipe_with},
 };
 
-use super::{Place, describe, failed, kind, make_directories, open_at, split};
+use tokio::io::Interest;
+
+use super::{Place, describe, failed, failed_io, kind, make_directories, open_at, remove, split};
 use crate::{
+    chronus::tar::put::feed,
     heap::TrimAfter,
     inside::{Depth, Inside},
+    process,
     worker::{Job, Worker},
 };
 
 const MODE_DEFAULT: u32 = 0o644;
 
 pub async fn write(inside: &Inside, query: WriteQuery, body: ByteStream) -> Result<FileInfo> {
-    let mut worker =
-        Worker::run(inside, Depth::Files, query.user.as_deref(), Vec::new(), |job| child(job, &query))?;
+    let temporary = format!(".dsec-upload-{}", api::RequestId::new());
+    let written = write_by(inside, &query, &temporary, body).await;
+    if written.as_ref().is_err_and(|e| e.code == Code::OomKilled) {
+        // Who was killed could not undo.
+        discard(inside, &query.path, query.user.as_deref(), temporary).await;
+    }
+    written
+}
+
+/// Removes what a helper that was killed had made beside `path`, if it had.
+pub(super) async fn discard(inside: &Inside, path: &str, user: Option<&str>, temporary: String) {
+    let discarded = Worker::call_uncharged(inside, user, |job| {
+        let place = Place::followed(&job.absolute(path))?;
+        match unlinkat(&place.directory, temporary.as_str(), AtFlags::empty()) {
+            Err(Errno::ISDIR) => remove::tree(&place.directory, temporary.as_bytes(), path, 0),
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(failed(path, e)),
+        }
+    });
+    if let Err(error) = discarded.await {
+        eprintln!("aether: what a killed helper made stays: {error}");
+    }
+}
+
+async fn write_by(
+    inside: &Inside,
+    query: &WriteQuery,
+    temporary: &str,
+    body: ByteStream,
+) -> Result<FileInfo> {
+    let mut worker = Worker::run(inside, Depth::Files, query.user.as_deref(), Vec::new(), |job| {
+        child(job, query, temporary)
+    })
+    .await?;
     // If the body breaks, the child takes back what it made.
     worker.let_undo();
-    let ((), fds) = worker.answer().await?;
+    let (by_child, fds) = worker.answer::<bool>().await?;
     let fd = fds.into_iter().next().ok_or_else(|| Error::internal("a file without its descriptor"))?;
     let _trim = TrimAfter;
-    stream(&query.path, body, &fd).await?;
-    drop(fd);
-    worker.commit().await?;
+    if by_child {
+        if !pump(body, fd).await? {
+            // It reads no more: its answer says why.
+            return Err(match worker.next::<FileInfo>().await {
+                Err(error) => error,
+                Ok(_) => Error::internal("a helper process answered out of turn"),
+            });
+        }
+    } else {
+        stream(&query.path, body, &fd).await?;
+        drop(fd);
+    }
+    // The child of a pipe may not have written all; then its answer comes instead of a reader of this.
+    let _ = worker.commit().await;
     Ok(worker.answer().await?.0)
+}
+
+/// Into the child's pipe. False: it has closed its end.
+async fn pump(mut body: ByteStream, fd: OwnedFd) -> Result<bool> {
+    let fail = |e: io::Error| Error::internal(format!("cannot use a pipe: {}", e.kind()));
+    rustix::io::ioctl_fionbio(&fd, true).map_err(|e| fail(e.into()))?;
+    let pipe = process::ready(fd, Interest::WRITABLE).map_err(fail)?;
+    while let Some(chunk) = std::future::poll_fn(|cx| body.as_mut().poll_next(cx)).await {
+        if !feed(&pipe, &chunk?).await {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Writes the body. The descriptor is of a regular file, so this waits for nothing but the disk.
@@ -71,23 +135,29 @@ enum Way {
     InPlace { fd: OwnedFd, length: u64 },
 }
 
-fn child(job: &mut Job, query: &WriteQuery) -> Result<()> {
+fn child(job: &mut Job, query: &WriteQuery, temporary: &str) -> Result<()> {
     let path = job.absolute(&query.path);
+    if path.ends_with('/') {
+        return Err(Error::new(Code::IsDirectory, format!("`{path}`: names a directory")));
+    }
     if let Some((parent, _)) = split(path.as_bytes()) {
         make_directories(&String::from_utf8_lossy(parent), 0o755)?;
     }
     let place = Place::followed(&path)?;
     let before = existing(&place, &path)?;
     let mode = query.mode.unwrap_or(MODE_DEFAULT) & 0o7777;
-    let way = if query.append { append(&place, mode) } else { replace(&place, before, mode) };
+    let way = if query.append { append(&place, mode) } else { replace(&place, before, mode, temporary) };
     let way = way.map_err(|e| failed(&path, e))?;
     let fd = match &way {
         Way::Replace { fd, .. } | Way::InPlace { fd, .. } => fd,
     };
-    let answered = job.answer(&(), &[fd.as_fd()]);
-    if answered.is_err() || !job.committed() {
+    let streamed = match in_memory(job, fd) {
+        true => take(job, fd).map_err(|e| failed_io(&path, &e)),
+        false => job.answer(&false, &[fd.as_fd()]),
+    };
+    if streamed.is_err() || !job.committed() {
         undo(&place, &way);
-        return answered;
+        return streamed;
     }
     if let Err(error) = finish(&place, &way) {
         undo(&place, &way);
@@ -95,6 +165,25 @@ fn child(job: &mut Job, query: &WriteQuery) -> Result<()> {
     }
     let stat = place.stat().map_err(|e| failed(&path, e))?;
     job.answer(&describe(path.as_bytes(), &stat, None), &[])
+}
+
+/// Whether what is written to `fd` is memory.
+fn in_memory(job: &Job, fd: &OwnedFd) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    const OVERLAYFS_MAGIC: i64 = 0x794c_7630;
+    match rustix::fs::fstatfs(fd).map(|stat| stat.f_type as i64) {
+        Ok(TMPFS_MAGIC) => true,
+        Ok(OVERLAYFS_MAGIC) => job.inside.root_in_memory,
+        _ => false,
+    }
+}
+
+/// Writes what comes through a pipe, to its end.
+fn take(job: &Job, fd: &OwnedFd) -> io::Result<()> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    job.answer(&true, &[write.as_fd()]).map_err(io::Error::other)?;
+    drop(write);
+    io::copy(&mut File::from(read), &mut File::from(fd.try_clone()?)).map(drop)
 }
 
 /// The file that is there and may be written by this user. Errors: it is something else, or may not.
@@ -132,18 +221,17 @@ fn append(place: &Place, mode: u32) -> rustix::io::Result<Way> {
     Ok(Way::InPlace { fd, length })
 }
 
-fn replace(place: &Place, before: Option<Stat>, mode: u32) -> rustix::io::Result<Way> {
-    let temporary = format!(".dsec-upload-{}", api::RequestId::new());
+fn replace(place: &Place, before: Option<Stat>, mode: u32, temporary: &str) -> rustix::io::Result<Way> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    let made = open_at(&place.directory, temporary.as_str(), flags, 0o600);
+    let made = open_at(&place.directory, temporary, flags, 0o600);
     let fd = match (made, before) {
         (Ok(fd), before) => match keep_owner(&fd, before) {
             Ok(()) => {
                 let mode = before.map_or(mode, |b| b.st_mode & 0o7777);
-                return Ok(Way::Replace { temporary, fd, before, mode });
+                return Ok(Way::Replace { temporary: temporary.to_owned(), fd, before, mode });
             }
             Err(e) => {
-                let _ = unlinkat(&place.directory, temporary.as_str(), AtFlags::empty());
+                let _ = unlinkat(&place.directory, temporary, AtFlags::empty());
                 if e != Errno::PERM || before.is_none() {
                     return Err(e);
                 }

@@ -18,7 +18,7 @@ use api::{
 };
 use bytes::Bytes;
 use rustix::{
-    fs::{AtFlags, OFlags, Stat, fstat, readlinkat, statat},
+    fs::{Access, AtFlags, OFlags, Stat, accessat, fstat, readlinkat, statat},
     io::Errno,
     pipe::{PipeFlags, pipe_with},
 };
@@ -42,6 +42,8 @@ const DEPTH_MAX: usize = 256;
 const LINK_BYTES: usize = 100;
 /// Files with several names that are remembered, to pack the second as a link.
 const LINKED_MAX: usize = 100_000;
+/// Of their names.
+const LINKED_BYTES_MAX: usize = 16 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNKS_IN_FLIGHT: usize = 4;
 
@@ -50,7 +52,8 @@ pub async fn get(inside: &Inside, query: TarQuery) -> Result<ByteStream> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| fail(e.into()))?;
     rustix::io::ioctl_fionbio(&read, true).map_err(|e| fail(e.into()))?;
     let mut worker =
-        Worker::run(inside, Depth::Files, query.user.as_deref(), vec![write], |job| child(job, &query.path))?;
+        Worker::run(inside, Depth::Files, query.user.as_deref(), vec![write], |job| child(job, &query.path))
+            .await?;
     worker.answer::<()>().await?;
     let read = process::ready(read, Interest::READABLE).map_err(fail)?;
     let (chunks, stream) = mpsc::channel(CHUNKS_IN_FLIGHT);
@@ -100,10 +103,13 @@ fn child(job: &mut Job, path: &str) -> Result<()> {
         },
     )?;
     let pipe = job.fds.pop().ok_or_else(|| Error::internal("a tar without its pipe"))?;
+    // Before a byte is on its way: an error in the middle could only break the stream.
+    check(&root, &[], &path, 0)?;
     job.answer(&(), &[])?;
     let mut packer = Packer {
         tar: Builder::new(BufWriter::with_capacity(CHUNK_BYTES, File::from(pipe))),
         linked: HashMap::new(),
+        linked_bytes: 0,
     };
     packer.directory(&root, &[], &path, 0)?;
     let done = packer.tar.into_inner().and_then(|mut out| out.flush());
@@ -111,10 +117,41 @@ fn child(job: &mut Job, path: &str) -> Result<()> {
     job.answer(&(), &[])
 }
 
+/// Errors: what below `directory` this user may not read, by its name.
+fn check(directory: &OwnedFd, relative: &[u8], shown: &str, depth: usize) -> Result<()> {
+    if depth > DEPTH_MAX {
+        return Err(Error::invalid(format!("`{shown}`: over {DEPTH_MAX} directories deep")));
+    }
+    for name in list::names(directory, shown)? {
+        let inner = if relative.is_empty() { name.clone() } else { [relative, b"/", &name].concat() };
+        let shown = String::from_utf8_lossy(&inner).into_owned();
+        let checked =
+            statat(directory, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).and_then(|stat| {
+                match kind(&stat) {
+                    FileKind::File => {
+                        accessat(directory, name.as_slice(), Access::READ_OK, AtFlags::empty()).map(|()| None)
+                    }
+                    FileKind::Directory => {
+                        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                        open_at(directory, name.as_slice(), flags, 0).map(Some)
+                    }
+                    _ => Ok(None),
+                }
+            });
+        match checked {
+            Ok(Some(inside)) => check(&inside, &inner, &shown, depth + 1)?,
+            Ok(None) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(failed(&shown, e)),
+        }
+    }
+    Ok(())
+}
+
 struct Packer {
     tar: Builder<BufWriter<File>>,
     /// (device, inode) -> its first name in the archive.
     linked: HashMap<(u64, u64), Arc<[u8]>>,
+    linked_bytes: usize,
 }
 
 impl Packer {
@@ -173,7 +210,8 @@ impl Packer {
         }
         let key = (stat.st_dev, stat.st_ino);
         let first = self.linked.get(&key).cloned();
-        if first.is_none() && self.linked.len() < LINKED_MAX {
+        if first.is_none() && self.linked.len() < LINKED_MAX && self.linked_bytes < LINKED_BYTES_MAX {
+            self.linked_bytes += path.len();
             self.linked.insert(key, path.into());
         }
         first

@@ -43,7 +43,8 @@ pub async fn put(inside: &Inside, query: TarQuery, mut body: ByteStream) -> Resu
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| fail(e.into()))?;
     rustix::io::ioctl_fionbio(&write, true).map_err(|e| fail(e.into()))?;
     let mut worker =
-        Worker::run(inside, Depth::Files, query.user.as_deref(), vec![read], |job| child(job, &query.path))?;
+        Worker::run(inside, Depth::Files, query.user.as_deref(), vec![read], |job| child(job, &query.path))
+            .await?;
     let write = process::ready(write, Interest::WRITABLE).map_err(fail)?;
     let _trim = TrimAfter;
     while let Some(chunk) = std::future::poll_fn(|cx| body.as_mut().poll_next(cx)).await {
@@ -57,7 +58,7 @@ pub async fn put(inside: &Inside, query: TarQuery, mut body: ByteStream) -> Resu
 }
 
 /// False: nobody reads any more.
-async fn feed(pipe: &AsyncFd<OwnedFd>, mut data: &[u8]) -> bool {
+pub(crate) async fn feed(pipe: &AsyncFd<OwnedFd>, mut data: &[u8]) -> bool {
     while !data.is_empty() {
         let Ok(mut guard) = pipe.writable().await else { return false };
         match rustix::io::write(pipe.get_ref(), data) {

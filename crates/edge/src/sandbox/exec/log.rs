@@ -28,7 +28,7 @@ use super::spool::{Shape, Spool};
 /// What a stream of an ended exec keeps in memory: 64 of them are remembered for each sandbox.
 pub(crate) const MEMORY_BYTES_ENDED_MAX: u64 = 4 << 10;
 /// Clients attached to one exec.
-pub(crate) const CURSORS_MAX: usize = 64;
+pub(crate) const CURSORS_MAX: usize = 1024;
 /// What a cursor reads at once.
 const READ_BYTES_MAX: u64 = 128 << 10;
 
@@ -166,7 +166,7 @@ impl Log {
         memory: [Option<Bytes>; 2],
         exit: Option<Exit>,
     ) -> Self {
-        let mut halves = paths.map(Half::new);
+        let (mut shape, mut halves) = (shape, paths.map(Half::new));
         for (half, memory) in halves.iter_mut().zip(memory) {
             if let Some(bytes) = memory {
                 half.total = bytes.len() as u64;
@@ -175,6 +175,8 @@ impl Log {
             }
             match Spool::open(&half.path, shape) {
                 Ok((spool, total, hole)) => {
+                    // Both streams of a run have one.
+                    shape = spool.shape();
                     half.total = total;
                     half.hole = hole;
                     half.kept = Kept::File(exit.is_none().then(|| Arc::new(spool)));

@@ -1,7 +1,7 @@
 //! The file that keeps one output stream of one exec: its head, and a ring of its tail.
 //!
 //! ```text
-//! | header page: total, hole from, hole to (u64 each) | head | ring: tail + slack |
+//! | header page: total, hole from, hole to, head, tail (u64 each) | head | ring: tail + slack |
 //! ```
 //! Everything is derived from `total`. A write puts its bytes first and the header after, so what a `kill -9` leaves is
 //! whole up to the total that the header tells. The slack of the ring is the longest single write: bytes that the
@@ -43,6 +43,7 @@ const LAG_BYTES_MAX: u64 = 1 << 20;
 const MEMORY_BYTES_MAX: u64 = 64 << 10;
 
 const _: () = assert!(LAG_BYTES_MAX + limit::FRAME_BYTES_MAX as u64 <= limit::SPOOL_TAIL_BYTES);
+const _: () = assert!(LAG_BYTES_MAX + limit::FRAME_BYTES_MAX as u64 <= Shape::CROWDED.tail_bytes);
 const _: () = assert!(MEMORY_BYTES_MAX < limit::AETHER_BUFFER_BYTES as u64);
 const _: () = assert!(MEMORY_BYTES_MAX <= limit::SPOOL_HEAD_BYTES);
 
@@ -54,6 +55,9 @@ impl Shape {
         lag_bytes_max: LAG_BYTES_MAX,
         memory_bytes_max: MEMORY_BYTES_MAX,
     };
+    /// For the commands of a sandbox that runs many at once, so that its share of the node's disk has a bound.
+    pub(crate) const CROWDED: Shape =
+        Shape { head_bytes: 128 << 10, tail_bytes: LAG_BYTES_MAX + (512 << 10), ..Self::SERVICE };
     /// Small enough for tests to go round the ring many times.
     #[cfg(test)]
     pub(crate) const SMALL: Shape =
@@ -96,17 +100,26 @@ impl Spool {
     /// A new spool, or the old one emptied.
     pub(crate) fn create(path: &Path, shape: Shape) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-        file.write_all_at(&[0; 24], 0)?;
+        let header = [0, 0, 0, shape.head_bytes, shape.tail_bytes].map(u64::to_le_bytes);
+        file.write_all_at(header.as_flattened(), 0)?;
         Ok(Self { file, shape })
     }
 
-    /// An old spool, its total and its hole.
+    /// An old spool, its total and its hole. It has the sizes that it was made with; the rest is as in `shape`.
     pub(crate) fn open(path: &Path, shape: Shape) -> io::Result<(Self, u64, Range<u64>)> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let mut header = [0; 24];
+        let mut header = [0; 40];
         file.read_exact_at(&mut header, 0)?;
         let number = |n: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[n * 8 + byte]));
+        let shape = Shape { head_bytes: number(3), tail_bytes: number(4), ..shape };
+        if shape.lag_bytes_max + shape.write_bytes_max > shape.tail_bytes || shape.head_bytes == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a header that is not a spool's"));
+        }
         Ok((Self { file, shape }, number(0), number(1)..number(2)))
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// The stream goes on at `total`; what is in `hole`, up to there, nobody has.

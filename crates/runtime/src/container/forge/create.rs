@@ -13,7 +13,10 @@ use super::{
     inside::{self, Enter},
     root,
 };
-use crate::container::{protocol::Create, slot, wire};
+use crate::container::{
+    protocol::{Create, Upper},
+    slot, wire,
+};
 
 impl Forge {
     /// Makes a sandbox of `husk`. On an error nothing of it is left.
@@ -54,6 +57,7 @@ impl Forge {
             cgroup_box: path(husk.cgroups.boxed()),
             cgroup_v1_tasks: husk.cgroups.v1_tasks().into_iter().map(path).collect(),
             oom_counter: husk.cgroups.oom_counter().map(path),
+            root_in_memory: matches!(create.upper, Upper::Memory { .. }),
             capabilities: linux::confine::capability::DEFAULT,
         };
         let mut fds = vec![listener.as_fd()];

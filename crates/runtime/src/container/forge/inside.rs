@@ -63,7 +63,11 @@ fn safe() -> MountAttrFlags {
 enum Word {
     Go,
     Staged,
-    Failed(String),
+    Failed {
+        why: String,
+        /// By the image, not by us.
+        refused: bool,
+    },
 }
 
 /// What the husk needs besides the root, which is descriptor 0.
@@ -82,7 +86,7 @@ pub(super) fn say_go(control: BorrowedFd) -> io::Result<()> {
 pub(super) fn hear_staged(control: BorrowedFd, timeout: Duration) -> io::Result<()> {
     match wire::receive(control, timeout)?.0 {
         Word::Staged => Ok(()),
-        Word::Failed(why) => Err(io::Error::other(why)),
+        Word::Failed { why, refused } => Err(told_error(why, refused)),
         Word::Go => Err(io::Error::other("the husk echoes")),
     }
 }
@@ -91,7 +95,7 @@ pub(super) fn hear_staged(control: BorrowedFd, timeout: Duration) -> io::Result<
 pub(super) fn hear_entered(control: BorrowedFd, timeout: Duration) -> io::Result<()> {
     match wire::receive::<Word>(control, timeout) {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
-        Ok((Word::Failed(why), _)) => Err(io::Error::other(why)),
+        Ok((Word::Failed { why, refused }, _)) => Err(told_error(why, refused)),
         Ok(_) => Err(io::Error::other("the husk spoke out of turn")),
         Err(e) => Err(e),
     }
@@ -106,7 +110,8 @@ pub(super) fn run(
     v1_tasks: &[fs::File],
 ) -> i32 {
     let told = |what: &str, error: io::Error| {
-        let _ = wire::send(control, &Word::Failed(format!("{what}: {error}")), &[]);
+        let refused = error.kind() == io::ErrorKind::InvalidInput;
+        let _ = wire::send(control, &Word::Failed { why: format!("{what}: {error}"), refused }, &[]);
         1
     };
     // Before there is anything to count; opened by host root, whose right it is.
@@ -221,8 +226,17 @@ fn directory(root: BorrowedFd, part: &str) -> io::Result<OwnedFd> {
             Ok(open()?)
         }
         Ok(fd) => Ok(fd),
-        Err(e) => Err(io::Error::new(io::Error::from(e).kind(), format!("/{part} of the image: {e}"))),
+        Err(e) => Err(of_image(part, e)),
     }
+}
+
+/// What is at `/<part>` of the image is nothing that a sandbox can be built on.
+fn of_image(part: &str, error: rustix::io::Errno) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("/{part} of the image: {error}"))
+}
+
+fn told_error(why: String, refused: bool) -> io::Error {
+    io::Error::new(if refused { io::ErrorKind::InvalidInput } else { io::ErrorKind::Other }, why)
 }
 
 /// Replaces files of /etc in the writable layer. An image whose /etc is a symlink keeps what it has.
@@ -233,7 +247,7 @@ fn write_etc(root: BorrowedFd, files: &[(String, String)]) -> io::Result<()> {
     let Ok(etc) = directory(root, "etc") else { return Ok(()) };
     for (name, content) in files {
         match rustix::fs::unlinkat(&etc, name.as_str(), rustix::fs::AtFlags::empty()) {
-            Err(e) if e != rustix::io::Errno::NOENT => return Err(e.into()),
+            Err(e) if e != rustix::io::Errno::NOENT => return Err(of_image(&format!("etc/{name}"), e)),
             _ => {}
         }
         let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -158,9 +158,9 @@ impl Forge {
             }
             Ok((husk, Err(error))) => {
                 husk.destroy();
-                wire::send(client, &Answer::Failed { message: error.to_string() }, &[])
+                wire::send(client, &failed(&error), &[])
             }
-            Err(error) => wire::send(client, &Answer::Failed { message: error.to_string() }, &[]),
+            Err(error) => wire::send(client, &failed(&error), &[]),
         };
         if said.is_ok() { Next::Go } else { Next::Hangup }
     }
@@ -179,6 +179,10 @@ impl Forge {
         }
         self.make_husk()
     }
+}
+
+fn failed(error: &io::Error) -> Answer {
+    Answer::Failed { message: error.to_string(), refused: error.kind() == io::ErrorKind::InvalidInput }
 }
 
 /// Which are readable: 0 is the listener, n + 1 the client n.
