@@ -64,10 +64,14 @@ impl Client {
     #[pyo3(signature = (url, api_key))]
     fn new(py: Python<'_>, url: Option<String>, api_key: Option<String>) -> PyResult<Self> {
         let context = match (url, api_key) {
-            (Some(url), Some(api_key)) => Context { url, api_key },
+            (Some(url), Some(api_key)) => Context { url, api_key, data: None },
             (url, api_key) => {
                 let known = Context::from_env().map_err(|e| error::raise(py, e))?;
-                Context { url: url.unwrap_or(known.url), api_key: api_key.unwrap_or(known.api_key) }
+                Context {
+                    url: url.unwrap_or(known.url),
+                    api_key: api_key.unwrap_or(known.api_key),
+                    data: known.data,
+                }
             }
         };
         let client = libdsec::Client::from_context(&context).map_err(|e| error::raise(py, e))?;
