@@ -234,7 +234,7 @@ async fn ids_and_paths(node: &Node) {
     for path in [
         "/",
         "/v1",
-        "/v2/sandboxes",
+        "/v4/sandboxes",
         "/v1/nosuch",
         "/v1/sandboxes/../../etc/passwd",
         "//",

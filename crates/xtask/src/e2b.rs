@@ -2,7 +2,7 @@
 //!
 //! Each version has a virtual environment of its own under `target/e2b`, kept for the next run. The tests are those of
 //! `crates/e2b/tests/py`; environment variables alone lead the package to the node. Invariant: the package is not
-//! touched, and nothing of the node is left.
+//! touched, and nothing of the node is left. `--bench` measures instead.
 
 use std::{
     fs,
@@ -24,6 +24,9 @@ const PYTEST: &str = "pytest==9.0.1";
 /// The name that the tests know the image by.
 const IMAGE: &str = "debian";
 const SUITE: &str = "crates/e2b/tests/py";
+const BENCH: &str = "crates/e2b/tests/py/bench.py";
+/// So that a thousand sandboxes fit on a small machine, each with a whole core when it can have it.
+const SMALL: &str = "[capacity]\ncpu_oversell_percent = 100000\n[e2b]\nmemory_bytes_max = 67108864\n";
 /// One version's tests; more means that something hangs.
 const SECONDS_MAX: &str = "900";
 
@@ -35,6 +38,9 @@ pub struct Args {
     /// Use the binaries of an earlier build as they are
     #[arg(long)]
     built: bool,
+    /// Measure instead: commands beside the native API, and a thousand sandboxes from one event loop
+    #[arg(long)]
+    bench: bool,
     /// For pytest, after `--`
     #[arg(last = true)]
     pytest: Vec<String>,
@@ -52,7 +58,14 @@ pub fn run(args: &Args) -> Result<()> {
     let rootfs = image::ensure(&image::TEST)?;
     let named: Vec<&str> = args.versions.iter().map(String::as_str).collect();
     let versions = if named.is_empty() { VERSIONS } else { &named };
-    drive(&Binaries { dsec, aether }, &rootfs, versions, &args.pytest, |_| {})
+    let binaries = Binaries { dsec, aether };
+    if args.bench {
+        let newest = versions.last().copied().unwrap_or_default();
+        return on_node(&binaries, &rootfs, SMALL, &[newest], |node, environments| {
+            step::run(driven(node, &environments[0])?.arg(BENCH))
+        });
+    }
+    drive(&binaries, &rootfs, versions, &args.pytest, |_| {})
 }
 
 /// Runs the suite for each version on one node; `each` gets every line that is printed.
@@ -63,6 +76,32 @@ pub fn drive(
     pytest: &[String],
     mut each: impl FnMut(&str),
 ) -> Result<()> {
+    on_node(binaries, rootfs, "", versions, |node, environments| {
+        let mut failed = Vec::new();
+        for (version, environment) in versions.iter().zip(environments) {
+            println!("e2b {version}");
+            let mut suite = driven(node, environment)?;
+            suite.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", SUITE]).args(pytest);
+            let status = step::tee(suite, &mut each)?;
+            if !status.success() {
+                failed.push(format!("{version} ({status})"));
+            }
+        }
+        if !failed.is_empty() {
+            bail!("the suite failed with e2b {}", failed.join(", "));
+        }
+        Ok(())
+    })
+}
+
+/// `work` on a node of its own that has the image, with the environments of the versions; then nothing may be left.
+fn on_node(
+    binaries: &Binaries,
+    rootfs: &Path,
+    config: &str,
+    versions: &[&str],
+    work: impl FnOnce(&Node, &[PathBuf]) -> Result<()>,
+) -> Result<()> {
     debian::ensure(debian::E2B)?;
     let environments: Result<Vec<_>> = versions.iter().map(|version| environment(version)).collect();
     let environments = environments?;
@@ -71,7 +110,7 @@ pub fn drive(
     let place = scratch.0.clone();
     let before = leak::Snapshot::beside_others(&place);
     let mut node = Node::new(&binaries.dsec, &binaries.aether, &scratch.0);
-    let done = with_node(&mut node, rootfs, versions, &environments, pytest, &mut each);
+    let done = start(&mut node, rootfs, config).and_then(|()| work(&node, &environments));
     let down = if node.is_up() { node.down() } else { Ok(()) };
     if done.is_err() {
         node.print_log();
@@ -82,37 +121,17 @@ pub fn drive(
     leak::assert_none(&before, || leak::Snapshot::beside_others(&place))
 }
 
-fn with_node(
-    node: &mut Node,
-    rootfs: &Path,
-    versions: &[&str],
-    environments: &[PathBuf],
-    pytest: &[String],
-    each: &mut impl FnMut(&str),
-) -> Result<()> {
-    node.up()?;
+fn start(node: &mut Node, rootfs: &Path, config: &str) -> Result<()> {
+    node.up_with(config)?;
     let mut import = node.cli(["image", "import", IMAGE]);
-    import.arg(rootfs).args(["--user", image::USER, "--workdir", image::WORKDIR]);
-    step::run(&mut import)?;
-    let mut failed = Vec::new();
-    for (version, environment) in versions.iter().zip(environments) {
-        println!("e2b {version}");
-        let status = step::tee(suite(node, environment, pytest)?, &mut *each)?;
-        if !status.success() {
-            failed.push(format!("{version} ({status})"));
-        }
-    }
-    if !failed.is_empty() {
-        bail!("the suite failed with e2b {}", failed.join(", "));
-    }
-    Ok(())
+    step::run(import.arg(rootfs).args(["--user", image::USER, "--workdir", image::WORKDIR]))
 }
 
-fn suite(node: &Node, environment: &Path, pytest: &[String]) -> Result<Command> {
+/// A version's Python, led to the node, with a bound on its time.
+fn driven(node: &Node, environment: &Path) -> Result<Command> {
     let (url, key) = node.access()?;
     let mut command = step::command("timeout");
     command.args(["--kill-after=10", SECONDS_MAX]).arg(environment.join("bin/python"));
-    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", SUITE]).args(pytest);
     command.env("E2B_API_URL", &url).env("E2B_SANDBOX_URL", &url).env("E2B_API_KEY", &key);
     // Some versions want keys of E2B's own form.
     command.env("E2B_VALIDATE_API_KEY", "false").env("PYTHONDONTWRITEBYTECODE", "1");

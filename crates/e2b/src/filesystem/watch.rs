@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use api::{
     arrow::BoxStream,
-    file::{FileListQuery, WatchEvent, WatchQuery},
+    file::{FileInfo, FileListQuery, WatchEvent, WatchQuery},
 };
 
 use super::{watchers::Events, wire};
@@ -16,8 +16,9 @@ use crate::{
     inside::Inside,
 };
 
-/// Names that a watch knows from its start, so that a file that is replaced is told from a new one.
+/// Names that a watch knows from its start, so that a file that is replaced is told from a new one; how deep.
 const KNOWN_MAX: usize = 20_000;
+const KNOWN_DEPTH: u32 = 16;
 
 /// What comes of a watch, in their form.
 pub(super) struct Watched {
@@ -35,14 +36,13 @@ impl Watched {
         query.user.clone_from(&call.user);
         query.recursive = request.recursive;
         query.validate()?;
-        let stream = call.chronus.file_watch(query).await?;
         let mut list = FileListQuery::new(path);
         list.user.clone_from(&call.user);
-        list.depth = 1;
+        list.depth = if request.recursive { KNOWN_DEPTH } else { 1 };
         // Only to tell better what happens: a directory that cannot be listed can be watched.
         let known = call.chronus.file_list(list).await.unwrap_or_default();
-        let events = Events::new(known.into_iter().take(KNOWN_MAX).map(|info| info.name.to_text()));
-        Ok(Self { stream, events })
+        let stream = call.chronus.file_watch(query).await?;
+        Ok(Self { stream, events: Events::new(relative_names(&known)) })
     }
 
     /// The next ones; None when the sandbox has ended.
@@ -52,6 +52,14 @@ impl Watched {
             Err(error) => Some(Err(error.into())),
         }
     }
+}
+
+/// Names as events give them: relative to the directory, which is what the shortest path has before its name.
+fn relative_names(infos: &[FileInfo]) -> impl Iterator<Item = String> {
+    let root = infos.iter().map(|info| info.path.0.len() - info.name.0.len().min(info.path.0.len())).min();
+    let root = root.unwrap_or_default();
+    let names = infos.iter().take(KNOWN_MAX).map(move |info| info.path.0.get(root..).unwrap_or_default());
+    names.map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
 pub(super) async fn stream(call: Inside, body: Body) -> Result<Response, Fault> {

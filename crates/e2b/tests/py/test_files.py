@@ -197,10 +197,13 @@ def test_watch_of_a_command_s_writes(sandbox):
 
 
 def test_watch_below(sandbox):
-    sandbox.files.make_dir("/tmp/deep/a/b")
+    sandbox.files.write("/tmp/deep/a/b/old", "x")
     handle = sandbox.files.watch_dir("/tmp/deep", recursive=True)
+    sandbox.files.write("/tmp/deep/a/b/old", "y")
+    assert drain(handle, {("write", "a/b/old")}) == {("write", "a/b/old")}
     sandbox.files.write("/tmp/deep/a/b/c", "x")
-    assert ("write", "a/b/c") in drain(handle, {("write", "a/b/c")})
+    wanted = {("create", "a/b/c"), ("write", "a/b/c")}
+    assert drain(handle, wanted) == wanted
     handle.stop()
 
 

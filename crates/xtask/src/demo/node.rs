@@ -42,9 +42,16 @@ impl Node {
     }
 
     pub fn up(&mut self) -> Result<()> {
+        self.up_with("")
+    }
+
+    /// With the text of a configuration file.
+    pub fn up_with(&mut self, config: &str) -> Result<()> {
+        let path = self.scratch.join("dsec.toml");
+        fs::write(&path, config)?;
         // Set before: a start that fails half way may leave what only `down` removes.
         self.up = true;
-        step::run(&mut self.cli(["up", "--detach", "--listen", "127.0.0.1:0"]))
+        step::run(self.cli(["up", "--detach", "--listen", "127.0.0.1:0", "--config"]).arg(&path))
     }
 
     /// Where it answers, and a key.
