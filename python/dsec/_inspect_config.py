@@ -12,12 +12,11 @@ from typing import Any, Literal, cast
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ._harness import TTL_SECONDS_DEFAULT
 from ._options import SpecOptions
 
 CONFIG_FILES = ["dsec.yaml", "dsec.yml", "dsec.toml"]
 """Found beside a task that names no configuration."""
-TTL_SECONDS_DEFAULT = 24 * 60 * 60.0
-"""A sample's end stops its sandboxes; this is for an eval that was killed."""
 
 # As the Docker provider has it, so that a task need not be written anew: `${SAMPLE_METADATA_IMAGE:-debian}`.
 _REFERENCE = re.compile(r"\$\{SAMPLE_METADATA_(\w+)(?::-([^}]*))?\}")

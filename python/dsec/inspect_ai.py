@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
-import time
 from collections.abc import Iterable
 from typing import Literal, overload
 
@@ -31,21 +29,16 @@ from pydantic import BaseModel
 
 import dsec
 
+from . import _harness
 from ._inspect_config import CONFIG_FILES, DsecConfig, DsecSandbox, MissingMetadata, read
 
 __all__ = ["DsecConfig", "DsecSandbox", "DsecSandboxEnvironment"]
 
-logger = logging.getLogger(__name__)
-
-LABEL = "harness"
 HARNESS = "inspect_ai"
-CAPACITY_SECONDS_MAX = 600.0
-"""A sample waits this long for a place on the node: an eval may well have more samples than fit at once."""
 OUTPUT_BYTES_MAX = 64 << 20
 """The most that a node returns of one stream."""
 READ_BYTES_AT_ONCE = 128 << 20
 """A read into memory has a bound; a file beyond it is read in parts."""
-LABEL_BYTES_MAX = 128
 NOT_EXECUTABLE = 126
 SHELL = "command -v bash >/dev/null && exec bash -l; exec sh -l"
 
@@ -95,9 +88,11 @@ class DsecSandboxEnvironment(SandboxEnvironment):
         cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         sandboxes = read(config, metadata).in_order()
-        labels = {LABEL: HARNESS, "task": task_name, "sample": str(metadata.get("__sample_id__", ""))}
-        labels = {key: fitting for key, value in labels.items() if (fitting := _label(value))}
-        making = {name: asyncio.create_task(_create(one, labels)) for name, one in sandboxes.items()}
+        labels = _harness.labels(HARNESS, task=task_name, sample=str(metadata.get("__sample_id__", "")))
+        making = {
+            name: asyncio.create_task(_harness.create(one.image, **one.options(labels)))
+            for name, one in sandboxes.items()
+        }
         try:
             await asyncio.gather(*making.values())
         except BaseException:
@@ -123,7 +118,7 @@ class DsecSandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
         """`inspect sandbox cleanup dsec [ID]`: what an eval that was killed has left. Touches nothing else."""
-        found = await dsec.AsyncSandbox.list(label=f"{LABEL}={HARNESS}")
+        found = await dsec.AsyncSandbox.list(label=f"harness={HARNESS}")
         ids = [one.id for one in found if id in (None, one.id)]
         if id is not None and not ids:
             raise PrerequisiteError(f"There is no sandbox {id} that inspect_ai made.")
@@ -149,8 +144,15 @@ class DsecSandboxEnvironment(SandboxEnvironment):
         # loses is sent again under one idempotency key. No process of this machine is used (`concurrency`).
         limit = min(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE, OUTPUT_BYTES_MAX)
         try:
-            result = await self.sandbox.exec(
-                cmd, stdin=input, cwd=cwd, env=env, user=user or None, timeout=timeout or None, max_output=limit
+            result = await _harness.exec(
+                self.sandbox,
+                cmd,
+                stdin=input,
+                cwd=cwd,
+                env=env,
+                user=user or None,
+                timeout=timeout or None,
+                max_output=limit,
             )
         except dsec.InvalidArgument as e:
             if user and e.message.startswith("user:"):
@@ -235,31 +237,12 @@ class DsecSandboxEnvironment(SandboxEnvironment):
         return True
 
 
-async def _create(one: DsecSandbox, labels: dict[str, str]) -> dsec.AsyncSandbox:
-    """Makes it; where the node is full, waits for a place."""
-    deadline = time.monotonic() + CAPACITY_SECONDS_MAX
-    while True:
-        try:
-            return await dsec.AsyncSandbox.create(one.image, **one.options(labels))
-        except (dsec.NoCapacity, dsec.RateLimited) as e:
-            if time.monotonic() > deadline:
-                raise
-            logger.info("waiting for a place on the node: %s", e.message)
-            await asyncio.sleep(e.retry_after or 1.0)
-
-
 async def _stop(sandboxes: Iterable[dsec.AsyncSandbox]) -> None:
     """Ends them all, whatever happens to one; that it had ended before is no error."""
     done = await asyncio.gather(*(one.stop() for one in sandboxes), return_exceptions=True)
     for failed in done:
         if isinstance(failed, BaseException) and not isinstance(failed, dsec.NotFound):
             raise failed
-
-
-def _label(value: str) -> str:
-    """What of a text can be a label."""
-    plain = "".join(c if c.isprintable() else "_" for c in value)
-    return plain.encode("utf-8", "replace")[:LABEL_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def _limit_text(limit: int) -> str:

@@ -17,6 +17,7 @@ import pytest
 if sys.version_info < (3, 11):
     pytest.skip("inspect_ai needs Python 3.11", allow_module_level=True)
 
+import anyio
 import dsec
 import inspect_ai
 from conftest import Node
@@ -32,6 +33,7 @@ from inspect_ai.tool import bash
 from inspect_ai.util import OutputLimitExceededError, SandboxEnvironment, SandboxUnavailableError
 from inspect_ai.util import sandbox as the_sandbox
 from inspect_ai.util._sandbox import self_check
+from inspect_ai.util._sandbox.events import SandboxEnvironmentProxy
 from inspect_ai.util._sandbox.limits import override_max_exec_output_size
 from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
@@ -90,6 +92,22 @@ async def test_a_timeout_runs_nothing_twice(sandbox_env: SandboxEnvironment) -> 
     with pytest.raises(TimeoutError):
         await sandbox_env.exec(["sh", "-c", "echo x >> runs; sleep 60"], timeout=1, timeout_retry=True)
     assert await sandbox_env.read_file("runs") == "x\n"
+
+
+@pytest.mark.parametrize("stdin", [None, "small", b"x" * (6 << 20)])
+async def test_a_command_that_is_cancelled_is_killed(sandbox_env: SandboxEnvironment, stdin: str | bytes | None) -> None:
+    """As when the time of a sample runs out, and it is scored then."""
+    with anyio.move_on_after(1) as scope:
+        await sandbox_env.exec(["sh", "-c", "while sleep 0.05; do date +%N >> alive; done"], input=stdin, timeout=60)
+    assert scope.cancelled_caught
+    last = await sandbox_env.read_file("alive")
+    await asyncio.sleep(0.5)
+    assert last and await sandbox_env.read_file("alive") == last
+
+
+async def test_the_tools_that_inspect_puts_inside_work(sandbox_env: SandboxEnvironment) -> None:
+    result = await SandboxEnvironmentProxy(sandbox_env).exec_remote(["sh", "-c", "id -un; pwd; exit 3"], stream=False)
+    assert (result.stdout, result.returncode) == ("user\n/home/user\n", 3)
 
 
 async def test_output_over_the_limit_is_an_error_with_head_and_tail(sandbox_env: SandboxEnvironment) -> None:
