@@ -13,6 +13,7 @@ from ._async import AsyncSandbox
 from ._errors import NoCapacity, NotFound, RateLimited, SandboxGone
 from ._options import Data, Duration, Size, SpecOptions
 from ._results import ExecResult
+from ._sync import Sandbox
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -49,6 +50,19 @@ async def create(image: str, **options: Unpack[SpecOptions]) -> AsyncSandbox:
                 raise
             logger.info("waiting for a place on the node: %s", e.message)
             await asyncio.sleep(e.retry_after or 1.0)
+
+
+def create_waiting(image: str, **options: Unpack[SpecOptions]) -> Sandbox:
+    """`create` for harnesses that know no asyncio."""
+    deadline = time.monotonic() + CAPACITY_SECONDS_MAX
+    while True:
+        try:
+            return Sandbox.create(image, **options)
+        except (NoCapacity, RateLimited) as e:
+            if time.monotonic() > deadline:
+                raise
+            logger.info("waiting for a place on the node: %s", e.message)
+            time.sleep(e.retry_after or 1.0)
 
 
 async def exec(

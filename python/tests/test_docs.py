@@ -11,7 +11,12 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 # Page, its examples, the first Python that has what they use, and what a warning is: not all of them are of our making.
-PAGES = [("python.md", 7, (3, 10), "error"), ("inspect.md", 1, (3, 11), "ignore"), ("harbor.md", 1, (3, 12), "ignore")]
+PAGES = [
+    ("python.md", 7, (3, 10), "error"),
+    ("mini-swe-agent.md", 1, (3, 10), "ignore"),
+    ("inspect.md", 1, (3, 11), "ignore"),
+    ("harbor.md", 1, (3, 12), "ignore"),
+]
 EXAMPLE = re.compile(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
