@@ -237,15 +237,14 @@ async def test_a_command_that_is_cancelled_is_killed(node: Node, tmp_path: Path)
 
 async def test_what_cannot_be_honoured_is_refused(node: Node, tmp_path: Path) -> None:
     some = NetworkPolicy(network_mode=NetworkMode.ALLOWLIST, allowed_hosts=["a.example"])
-    for number, (config, options, why) in enumerate(
-        [
-            ({"docker_image": "debian"}, {"network_policy": some}, "allowlist"),
-            ({"docker_image": "debian"}, {"mounts": [{"type": "bind", "source": "/a", "target": "/b"}]}, "mounts"),
-            ({"docker_image": "debian", "gpus": 1}, {}, "GPU"),
-            ({"docker_image": "debian"}, {"colour": "red"}, "colour"),
-            ({}, {}, "dsec image import"),
-        ]
-    ):
+    refused: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"docker_image": "debian"}, {"network_policy": some}, "allowlist"),
+        ({"docker_image": "debian"}, {"mounts": [{"type": "bind", "source": "/a", "target": "/b"}]}, "mounts"),
+        ({"docker_image": "debian", "gpus": 1}, {}, "GPU"),
+        ({"docker_image": "debian"}, {"colour": "red"}, "colour"),
+        ({}, {}, "dsec image import"),
+    ]
+    for number, (config, options, why) in enumerate(refused):
         (tmp_path / str(number)).mkdir()
         with pytest.raises((ValueError, RuntimeError), match=why):
             environment(tmp_path / str(number), EnvironmentConfig(**config), **options)

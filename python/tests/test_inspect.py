@@ -60,7 +60,7 @@ def test_the_suite_is_whole() -> None:
 
 def test_inspect_finds_the_provider_by_the_entry_point() -> None:
     code = "from inspect_ai.util._sandbox.registry import registry_find_sandboxenv as find; print(find('dsec').__module__)"
-    found = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "dsec.inspect_ai\n"
     assert registry_find_sandboxenv("dsec") is DsecSandboxEnvironment
 

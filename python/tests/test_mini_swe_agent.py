@@ -31,6 +31,7 @@ def env(node: Node, monkeypatch: pytest.MonkeyPatch) -> Any:
     env = get_environment(
         {"environment_class": NAME, "image": "debian", "env": {"A": "b c"}, "forward_env": ["FORWARDED", "NONE"]}
     )
+    assert isinstance(env, DsecEnvironment)
     yield env
     env.cleanup()
     env.cleanup()
@@ -89,7 +90,7 @@ def test_templates_see_the_system_inside(env: DsecEnvironment) -> None:
 
 def test_an_agent_works(env: DsecEnvironment, tmp_path: Path) -> None:
     commands = ["echo 'print(6 * 7)' > a.py", "python3 a.py", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; python3 a.py"]
-    model = DeterministicModel(outputs=[make_output("", [{"command": one}]) for one in commands], cost_per_call=0.1)
+    model = DeterministicModel(outputs=[make_output("", [{"command": one}]) for one in commands], cost_per_call=0.1)  # type: ignore[no-untyped-call]
     log = tmp_path / "log.json"
     agent = DefaultAgent(model, env, system_template="{{system}}", instance_template="{{task}}", output_path=log)
     assert agent.run("?") == {"exit_status": "Submitted", "submission": "42\n"}
