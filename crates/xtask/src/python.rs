@@ -20,6 +20,10 @@ const TESTS_SECONDS_MAX: &str = "1500";
 /// The installed package, not the one of the directory that it runs in; and nothing is written there.
 const INSTALLED: [&str; 2] = ["-I", "-B"];
 const REQUIREMENTS: &str = "python/requirements.txt";
+/// Names of Pythons that are newer than `python3` where they are installed at all.
+const NEWER: [&str; 2] = ["python3.13", "python3.12"];
+const MINOR_MIN: u32 = 12;
+const MINOR_MAX: u32 = 13;
 
 fn target(path: &str) -> PathBuf {
     step::root().join("target/python").join(path)
@@ -86,18 +90,40 @@ fn python(bin: &Path, what: &str) -> Command {
 /// The virtual environment with the pinned tools; gives its `bin`. Made anew where the pins have changed.
 fn environment() -> Result<PathBuf> {
     let (venv, stamp) = (target("venv"), target("venv.stamp"));
+    let python = interpreter();
     let pins = fs::read_to_string(step::root().join(REQUIREMENTS)).context(REQUIREMENTS)?;
+    let pins = format!("# {}\n{pins}", python.display());
     if fs::read_to_string(&stamp).is_ok_and(|made| made == pins) && venv.join("bin/python").exists() {
         return Ok(venv.join("bin"));
     }
     let _ = fs::remove_file(&stamp);
     fs::create_dir_all(target(""))?;
-    step::run(step::command("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    step::run(step::command(&python).args(["-m", "venv", "--clear"]).arg(&venv))?;
     let mut install = step::command(venv.join("bin/python"));
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", REQUIREMENTS]);
     step::run(&mut install).context("installing the Python tools: does PyPI, or a mirror of it, answer?")?;
     fs::write(&stamp, pins)?;
     Ok(venv.join("bin"))
+}
+
+/// The newest Python of the machine that works: some of the tools that we are tested with want more than Debian 12 has.
+fn interpreter() -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let managed = fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
+    let managed = managed.map(|version| version.path().join("bin/python3"));
+    let named = NEWER.iter().map(PathBuf::from);
+    let newest = named.chain(managed).filter_map(|python| Some((minor(&python)?, python))).max();
+    newest.map_or_else(|| "python3".into(), |(_, python)| python)
+}
+
+/// Of CPython 3, where it runs and is not newer than what we are tested with.
+fn minor(python: &Path) -> Option<u32> {
+    let told =
+        Command::new(python).args(["-c", "import sys, venv, ssl; print(*sys.version_info[:2])"]).output();
+    let told = told.ok().filter(|out| out.status.success())?;
+    let text = String::from_utf8(told.stdout).ok()?;
+    let minor = text.trim().strip_prefix("3 ")?.parse().ok()?;
+    (MINOR_MIN..=MINOR_MAX).contains(&minor).then_some(minor)
 }
 
 /// Builds the wheel of these binaries; gives its path.

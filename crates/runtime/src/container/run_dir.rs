@@ -32,5 +32,5 @@ pub(super) fn unmount(data: &Path) -> io::Result<()> {
 /// Whether a backend has been started on `data` and not ended.
 pub fn is_mounted(data: &Path) -> io::Result<bool> {
     let at = data.join("run");
-    Ok(mount::mount_points()?.iter().any(|point| *point == at))
+    Ok(mount::mount_points()?.contains(&at))
 }

@@ -31,7 +31,7 @@ impl Volume {
     pub(crate) fn ensure(data: &Path) -> io::Result<Self> {
         let at = data.join("volume");
         fs::create_dir_all(&at)?;
-        let ours_already = mount::mount_points()?.iter().any(|m| *m == at);
+        let ours_already = mount::mount_points()?.contains(&at);
         let native = btrfs::is_btrfs(File::open(data)?.as_fd())?;
         let volume = Self { mounted: !native, at };
         if !native && !ours_already {

@@ -171,7 +171,7 @@ fn child(job: &mut Job, query: &WriteQuery, temporary: &str) -> Result<()> {
 fn in_memory(job: &Job, fd: &OwnedFd) -> bool {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     const OVERLAYFS_MAGIC: i64 = 0x794c_7630;
-    match rustix::fs::fstatfs(fd).map(|stat| stat.f_type as i64) {
+    match rustix::fs::fstatfs(fd).map(|stat| stat.f_type) {
         Ok(TMPFS_MAGIC) => true,
         Ok(OVERLAYFS_MAGIC) => job.inside.root_in_memory,
         _ => false,
