@@ -20,8 +20,8 @@ fn main() -> Result<()> {
     // Forks: before there is a thread.
     if let Some(("floor", rest)) = args.split_first().map(|(first, rest)| (first.as_str(), rest))
         && !rest.is_empty()
-        && rest.len() == 5
     {
+        // With anything after it, it is the child's call: taken for a list of sections it would start itself again.
         return floor::main(rest);
     }
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(run(&args))

@@ -52,7 +52,6 @@ pub fn measure(node: &Node, runs: usize, report: &mut Report) -> Result<()> {
         let out = Command::new(std::env::current_exe()?)
             .args(["floor", kind, &runs.to_string()])
             .args([&meta, &blob, &place])
-            .arg(std::env::var_os("DSEC_AETHER").unwrap_or_default())
             .stderr(std::process::Stdio::inherit())
             .output()?;
         if !out.status.success() {
