@@ -85,13 +85,20 @@ pub(crate) async fn unary<T: DeserializeOwned>(headers: &HeaderMap, body: Body) 
 /// The one message of a call that answers by a stream.
 pub(crate) async fn single<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Fault> {
     let mut messages = Messages::new(headers, body)?;
-    messages.next().await?.ok_or_else(|| Fault::invalid("body: no message came"))
+    let first = messages.next().await?.ok_or_else(|| Fault::invalid("body: no message came"));
+    // The end of the stream may still be on its way. Closing the connection on unread bytes would reset it, and could take the
+    // end of a long answer with it.
+    tokio::spawn(tokio::time::timeout(DRAIN_TIME_MAX, messages.drain()));
+    first
 }
 
 /// The answer of a unary call.
 pub(crate) fn answer(value: &impl Serialize) -> Response {
     body::json(StatusCode::OK, value)
 }
+
+/// For the end of a stream whose one message has come.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The messages of a client's stream.
 pub(crate) struct Messages {
@@ -104,6 +111,17 @@ impl Messages {
         must_be(STREAM, headers)?;
         must_be_plain(headers, "connect-content-encoding")?;
         Ok(Self { body: body.into_data_stream(), buffer: BytesMut::new() })
+    }
+
+    /// Reads what is left, within bounds, and keeps nothing.
+    async fn drain(mut self) {
+        let mut left = limit::REQUEST_BODY_BYTES_MAX;
+        while let Some(Ok(chunk)) = self.body.next().await {
+            left = left.saturating_sub(chunk.len());
+            if left == 0 {
+                return;
+            }
+        }
     }
 
     /// The next one; None at the end.
