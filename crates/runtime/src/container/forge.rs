@@ -10,6 +10,7 @@
 //! husk    namespaces, cgroups, uids, the first process and an aether, waiting
 //! create  a husk becomes a sandbox: limits, root, activation
 //! root    layers and upper composed by overlayfs, ids mapped
+//! seat    how overlayfs is given them, by what the kernel can do
 //! inside  what the first process does in its namespaces before it becomes init
 //! lean    forge's own mount namespace
 //! ```
@@ -20,6 +21,7 @@ mod husk;
 mod inside;
 mod lean;
 mod root;
+mod seat;
 mod serve;
 
 use std::{
@@ -75,7 +77,7 @@ pub fn run(config: Config) -> io::Result<()> {
         init,
         filter: linux::confine::Filter::new(),
         layout,
-        layers: root::Layers::default(),
+        layers: root::Layers::new(),
         next_slot,
     };
     forge.serve(&listener)

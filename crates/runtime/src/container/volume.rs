@@ -53,7 +53,7 @@ impl Volume {
             make_file(path)?;
         }
         let file = File::options().read(true).write(true).open(path)?;
-        let (device, name) = loopdev::attach(file.as_fd())?;
+        let (device, name) = attach_loop(&file)?;
         let name = name.to_string_lossy().into_owned();
         let context = mount::Context::open("btrfs")?;
         // What is removed can be used again after a commit.
@@ -106,6 +106,18 @@ impl Volume {
     pub(crate) fn unmount(&self) -> io::Result<()> {
         if self.mounted { mount::detach(&self.at) } else { Ok(()) }
     }
+}
+
+/// A loop device over `file`. Without a udev the node of a module that is not loaded is missing, so it is loaded.
+fn attach_loop(file: &File) -> io::Result<(File, PathBuf)> {
+    match loopdev::attach(file.as_fd()) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let _ = Command::new("modprobe").arg("loop").output();
+            loopdev::attach(file.as_fd())
+        }
+        done => done,
+    }
+    .map_err(|e| io::Error::new(e.kind(), format!("a loop device (kernel module loop): {e}")))
 }
 
 fn free_bytes(at: &Path) -> io::Result<u64> {

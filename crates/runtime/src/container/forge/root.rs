@@ -11,30 +11,37 @@ use std::{
 };
 
 use linux::mount::{self, Context, Opt};
-use rustix::{
-    fs::{Mode, OFlags, openat},
-    mount::MountAttrFlags,
-};
+use rustix::mount::MountAttrFlags;
 
+use super::seat::{Seating, Seats, Shared};
 use crate::{LayerFiles, container::protocol::Upper};
 
 /// Layers that are mounted: once for all sandboxes, so that they share one page cache.
-#[derive(Default)]
-pub(super) struct Layers(HashMap<String, OwnedFd>);
+pub(super) struct Layers {
+    mounts: HashMap<String, Shared>,
+    seating: Seating,
+    /// Layers mounted so far: names the next one's seat.
+    count: u64,
+}
 
 impl Layers {
+    pub(super) fn new() -> Self {
+        Self { mounts: HashMap::new(), seating: Seating::probe(), count: 0 }
+    }
+
     /// The mount of a layer, made at first use.
     fn get(&mut self, layer: &LayerFiles) -> io::Result<BorrowedFd<'_>> {
-        if !self.0.contains_key(&layer.digest) {
-            let mounted = mount_layer(layer)?;
-            self.0.insert(layer.digest.clone(), mounted);
+        if !self.mounts.contains_key(&layer.digest) {
+            self.count += 1;
+            let mounted = Shared::new(self.seating, mount_layer(layer)?, self.count)?;
+            self.mounts.insert(layer.digest.clone(), mounted);
         }
-        Ok(self.0[&layer.digest].as_fd())
+        Ok(self.mounts[&layer.digest].mount())
     }
 
     /// Drops a layer's mount. Sandboxes that live on it keep theirs.
     pub(super) fn forget(&mut self, digest: &str) {
-        self.0.remove(digest);
+        self.mounts.remove(digest);
     }
 }
 
@@ -91,20 +98,14 @@ pub(super) fn compose(
     root_uid: u32,
 ) -> io::Result<OwnedFd> {
     let context = Context::open("overlay")?;
-    // Kept open until the overlay is made: a detached mount dissolves with its last descriptor.
-    let mut lowers = Vec::with_capacity(files.len());
+    let mut seats = Seats::new(layers.seating);
     // overlayfs takes the topmost first.
     for file in files.iter().rev() {
-        let lower = mapped(layers.get(file)?, userns)?;
-        context.set(&mount::fd_opt("lowerdir+", &lower))?;
-        lowers.push(lower);
+        seats.lower(&context, mapped(layers.get(file)?, userns)?)?;
     }
     let base = upper_base(upper)?;
     mount::idmap(base.as_fd(), userns)?;
-    let open =
-        |name: &str| openat(&base, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    context.set(&mount::fd_opt("upperdir", &open("up")?))?;
-    context.set(&mount::fd_opt("workdir", &open("wk")?))?;
+    seats.upper(&context, base)?;
     // The upper never outlives a crash of the machine, so there is nothing to sync at unmount.
     context.set(&Opt::Flag("volatile"))?;
     context.set(&Opt::Text("source", "dsec"))?;
