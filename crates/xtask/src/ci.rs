@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{arch, debian, deny, e2b, fuzz, image, leak, python, step, tidy};
+use crate::{arch, debian, deny, e2b, fuzz, image, lab, leak, python, step, tidy};
 use count::Count;
 
 /// One step's tests; more means that something hangs.
@@ -47,6 +47,7 @@ const STEPS: &[Step] = &[
     ("doc tests", doc_tests),
     ("python", python_tests),
     ("e2b", stock_e2b),
+    ("lab", lab_tests),
     ("fuzz", |state| fuzz::ci().map(|targets| state.count.passed += targets)),
 ];
 
@@ -125,6 +126,15 @@ fn stock_e2b(state: &mut State) -> Result<()> {
     let node = e2b::Binaries { dsec: step::built_dsec()?, aether: state.aether.clone() };
     let mut count = Count::default();
     let done = e2b::drive(&node, &state.rootfs, e2b::VERSIONS, &[], |line| count.read(line));
+    count.settle();
+    state.count.add(&count);
+    done
+}
+
+/// Host tests on the other kernel and the other layout of cgroups that a node may have.
+fn lab_tests(state: &mut State) -> Result<()> {
+    let mut count = Count::default();
+    let done = lab::test(&state.aether, &state.rootfs, |line| count.read(line));
     count.settle();
     state.count.add(&count);
     done

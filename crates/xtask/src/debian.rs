@@ -3,6 +3,8 @@
 //! Invariant: nothing is touched when all are there; `apt-get update` runs only when the lists are missing or too old
 //! to find a package.
 
+pub mod sources;
+
 use std::{collections::BTreeSet, process::Command};
 
 use anyhow::{Context, Result};
@@ -30,6 +32,9 @@ pub const CI: &[&str] = &[
     "python3-venv",
     "binutils",
 ];
+
+/// What makes a lab machine; QEMU and its kernel are unpacked, not installed.
+pub const LAB: &[&str] = &["busybox-static", "kmod", "xz-utils", "debian-archive-keyring"];
 
 /// What the Python package is built and tested with.
 pub const PYTHON: &[&str] =

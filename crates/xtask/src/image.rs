@@ -4,8 +4,6 @@
 //! packages: `target/images/<name>-<hash of the recipe>.tar`. Invariants: a file under its final name is whole (it is
 //! renamed into place); one build at a time (a lock); a failed build leaves nothing.
 
-mod sources;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -15,7 +13,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{debian, step};
+use crate::{
+    debian::{self, sources},
+    step,
+};
 
 /// How commands run in the default image unless told otherwise.
 pub const USER: &str = "user";
@@ -83,8 +84,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// The image's tar, built if it is not there.
 pub fn ensure(recipe: &Recipe) -> Result<PathBuf> {
-    let suite =
-        sources::host_suite(&fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?)?;
+    let suite = sources::this_suite()?;
     let dir = step::root().join("target/images");
     fs::create_dir_all(&dir)?;
     let path = dir.join(format!("{}-{:016x}.tar", recipe.name, recipe.hash(&suite)));

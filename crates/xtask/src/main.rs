@@ -12,6 +12,7 @@ mod deny;
 mod e2b;
 mod fuzz;
 mod image;
+mod lab;
 mod leak;
 mod python;
 mod road;
@@ -55,6 +56,8 @@ enum Verb {
     Image(image::Args),
     /// Feed the parsers of ids, requests, frames and archives with what is hostile, guided by coverage
     Fuzz(fuzz::Args),
+    /// Run a command in an emulated machine over this one's files: another kernel, cgroup v2 alone
+    Lab(lab::Args),
     /// Build the Python wheel, with the server and the agent in it; prints its path and size
     Wheel,
     /// Build, install, type-check and test the Python package; arguments go to pytest
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Verb::Path { verb } => road::run(&verb),
         Verb::Image(args) => image::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
+        Verb::Lab(args) => lab::run(&args),
         Verb::Wheel => python::wheel(),
         Verb::Python { args } => python::run(&args),
         Verb::Bench(args) => bench::run(&args),

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! sandbox  eth0 10.213.x.y/32, default route by 169.254.1.1 on the link
-//! node     dsec<slot>, proxy ARP, a route to 10.213.x.y/32; nftables table `inet dsec`:
+//! node     dsec<slot>, a route to 10.213.x.y/32; nftables table `inet dsec`:
 //!          out by masquerade; never to the node itself, to another sandbox, or to link-local (metadata) addresses;
 //!          4,096 connections at once, for the node's table of them is everybody's
 //! ```
-//! The address follows from the slot, so there is nothing to allocate or to leak. Done by `ip -batch` and `nft`:
+//! Addresses follow from the slot, so there is nothing to allocate or to leak. Each end is told the other's link address
+//! and nobody asks by ARP, which a node without a default route would not answer for the gateway. Done by `ip -batch` and `nft`:
 //! two programs that every Debian has, off the fast path (`network: none` is the default and costs nothing).
 
 use std::{
@@ -60,27 +61,35 @@ pub(crate) fn address(slot: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 213, high, low)
 }
 
+/// Of the node's end and of the sandbox's: local ones, only ever seen on their own link.
+fn link_addresses(slot: u32) -> (String, String) {
+    let [_, _, high, low] = slot.to_be_bytes();
+    let of = |end: u8| format!("02:d5:ec:{end:02x}:{high:02x}:{low:02x}");
+    (of(0), of(1))
+}
+
 /// Gives the sandbox its way out. On an error nothing is left.
 pub(crate) fn attach(slot: u32, init: Process) -> io::Result<()> {
     let link = interface(slot);
     let address = address(slot);
+    let (near, far) = link_addresses(slot);
     let done = || -> io::Result<()> {
         run("nft", &["-f", "-"], RULES)?;
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
         let pid = init.pid;
-        run(
-            "ip",
-            &["-batch", "-"],
-            &format!("link add {link} type veth peer name eth0 netns {pid}\nlink set {link} up\n"),
-        )?;
-        let conf = format!("/proc/sys/net/ipv4/conf/{link}");
-        fs::write(format!("{conf}/proxy_arp"), "1")?;
+        let pair = format!(
+            "link add {link} address {near} type veth peer name eth0 address {far} netns {pid}\nlink set {link} up\n"
+        );
+        run("ip", &["-batch", "-"], &pair)?;
         // A sandbox answers and asks under its own address alone.
-        fs::write(format!("{conf}/rp_filter"), "1")?;
-        run("ip", &["-batch", "-"], &format!("route add {address}/32 dev {link}\n"))?;
+        fs::write(format!("/proc/sys/net/ipv4/conf/{link}/rp_filter"), "1")?;
+        let to_it = format!(
+            "route add {address}/32 dev {link}\nneigh add {address} lladdr {far} dev {link} nud permanent\n"
+        );
+        run("ip", &["-batch", "-"], &to_it)?;
         let net = format!("--net=/proc/{pid}/ns/net");
         let inside = format!(
-            "addr add {address}/32 dev eth0\nlink set eth0 up\nroute add {GATEWAY} dev eth0\nroute add default via {GATEWAY} dev eth0\n"
+            "addr add {address}/32 dev eth0\nlink set eth0 up\nroute add {GATEWAY} dev eth0\nneigh add {GATEWAY} lladdr {near} dev eth0 nud permanent\nroute add default via {GATEWAY} dev eth0\n"
         );
         run("nsenter", &[&net, "ip", "-batch", "-"], &inside)
     };
@@ -156,6 +165,7 @@ mod tests {
     fn addresses_follow_from_slots_and_differ() {
         assert_eq!(address(0), Ipv4Addr::new(10, 213, 0, 0));
         assert_eq!(address(513), Ipv4Addr::new(10, 213, 2, 1));
+        assert_eq!(link_addresses(513), ("02:d5:ec:00:02:01".into(), "02:d5:ec:01:02:01".into()));
         assert!(interface(super::super::slot::SLOTS_MAX).len() < 16);
     }
 

@@ -29,7 +29,11 @@ impl Source {
 }
 
 /// The release name of this machine's Debian.
-pub fn host_suite(os_release: &str) -> Result<String> {
+pub fn this_suite() -> Result<String> {
+    host_suite(&fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?)
+}
+
+fn host_suite(os_release: &str) -> Result<String> {
     let field = |name: &str| {
         let line = os_release.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix('='));
         line.map(|v| v.trim_matches('"').to_owned())
@@ -61,6 +65,16 @@ pub fn of_this_machine(suite: &str) -> Result<String> {
         bail!("apt's sources on this machine name no Debian {suite} with component main");
     }
     Ok(lines)
+}
+
+/// The lines for `suite` and for its backports, which are on the same mirrors.
+pub fn with_backports(suite: &str) -> Result<String> {
+    let own = of_this_machine(suite)?;
+    let of_release = own.lines().filter(|line| line.split(' ').any(|word| word == suite));
+    let backports: String = of_release
+        .map(|l| l.replace(&format!(" {suite} "), &format!(" {suite}-backports ")) + "\n")
+        .collect();
+    Ok(own + &backports)
 }
 
 fn parse_list(text: &str) -> Vec<Source> {
