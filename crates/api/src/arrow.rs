@@ -22,6 +22,7 @@ use crate::{
     },
     frame::{ClientFrame, ServerFrame},
     image::{ImageInfo, ImportQuery},
+    snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
 };
 
@@ -92,6 +93,19 @@ pub trait Edge: Send + Sync {
     /// Answers when nothing is left of it. Errors: `not_found` where it is unknown, `deadline_exceeded`.
     async fn stop(&self, id: &SandboxId) -> Result<()>;
     async fn set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo>;
+    /// Keeps its disk as it is now. Errors: `not_found`, `conflict`, `already_exists`, `quota_exceeded`, `unsupported`
+    /// (its disk is memory).
+    async fn checkpoint(&self, id: &SandboxId, request: CheckpointRequest) -> Result<Checkpoint>;
+    /// Oldest first.
+    async fn checkpoint_list(&self, id: &SandboxId) -> Result<Vec<Checkpoint>>;
+    /// Errors: `not_found`.
+    async fn checkpoint_remove(&self, id: &SandboxId, name: &str) -> Result<()>;
+    /// Answers when it runs again. Errors: `not_found`, `conflict`.
+    async fn rollback(&self, id: &SandboxId, request: RollbackRequest) -> Result<SandboxInfo>;
+    /// Errors before the first event: as of the other verbs here, and of a create.
+    async fn fork(&self, id: &SandboxId, request: ForkRequest) -> Result<BoxStream<CreateEvent>>;
+    /// Errors: `not_found`, `conflict`, `unsupported`, `invalid_argument`.
+    async fn pack_diff(&self, id: &SandboxId, request: PackRequest) -> Result<PackReport>;
     /// The way inside. Errors: `not_found`, `sandbox_broken`, `conflict` (not running yet).
     async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>>;
 }

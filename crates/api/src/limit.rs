@@ -54,6 +54,14 @@ pub const DISK_BYTES_MIN: u64 = 1 << 20;
 pub const LAYERS_MAX: usize = 64;
 /// Labels of one sandbox.
 pub const LABELS_MAX: usize = 32;
+/// Checkpoints of one sandbox: each may hold as many bytes of the node's disk as the sandbox itself may.
+pub const CHECKPOINTS_MAX: usize = 8;
+/// Patterns of one scrub: each is tried on each path.
+pub const SCRUB_PATTERNS_MAX: usize = 256;
+/// Paths that a pack tells of by name; the rest are counted.
+pub const SCRUBBED_TOLD_MAX: usize = 10_000;
+/// From asking to answering for a pack: a whole disk may have to be read.
+pub const PACK_MS_MAX: u64 = 30 * 60 * 1000;
 /// A name, a label's key or value.
 pub const NAME_BYTES_MAX: usize = 128;
 /// From asking to answering for a stop: kill, reap, unmount.

@@ -6,6 +6,8 @@
 //!     |                   |                ^
 //!     | Failed            | Broke          |
 //!     +-----> stopping    +------> broken -+ Stop
+//!     ^                   |
+//!     +-------------------+ RolledBack
 //! ```
 
 use schemars::JsonSchema;
@@ -32,6 +34,8 @@ pub enum Event {
     Failed,
     /// Its first process or its agent died.
     Broke,
+    /// Its processes end and its disk is replaced; it is made again.
+    RolledBack,
     /// A caller stops it, or its TTL ran out.
     Stop,
     /// Every trace is removed.
@@ -47,6 +51,7 @@ pub const TABLE: &[(State, Event, State)] = &[
     (Creating, Failed, Stopping),
     (Creating, Stop, Stopping),
     (Running, Broke, Broken),
+    (Running, RolledBack, Creating),
     (Running, Stop, Stopping),
     (Broken, Stop, Stopping),
     (Stopping, Stop, Stopping),
@@ -63,7 +68,7 @@ impl State {
 }
 
 impl Event {
-    pub const ALL: &'static [Event] = &[Started, Failed, Broke, Stop, Reaped];
+    pub const ALL: &'static [Event] = &[Started, Failed, Broke, RolledBack, Stop, Reaped];
 }
 
 #[cfg(test)]
@@ -88,7 +93,15 @@ mod tests {
         assert_eq!(Running.after(Reaped), None);
         assert_eq!(Broken.after(Started), None);
         assert_eq!(Creating.after(Broke), None);
-        assert_eq!(TABLE.len(), 8, "a new row needs a test");
+        assert_eq!(Broken.after(RolledBack), None);
+        assert_eq!(Creating.after(RolledBack), None);
+        assert_eq!(TABLE.len(), 9, "a new row needs a test");
+    }
+
+    #[test]
+    fn a_rollback_goes_the_way_of_a_create() {
+        assert_eq!(Running.after(RolledBack).and_then(|s| s.after(Started)), Some(Running));
+        assert_eq!(Running.after(RolledBack).and_then(|s| s.after(Failed)), Some(Stopping));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use api::{
     Code, EdgeId, Error, Result, SandboxId,
     arrow::{BoxStream, ByteStream, Chronus, Edge, Front, Images},
     image::{ImageInfo, ImportQuery},
+    snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
 };
 use async_trait::async_trait;
@@ -92,6 +93,24 @@ impl Edge for Apiserver {
     }
     async fn set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo> {
         self.sandbox_set_ttl(id, request).await
+    }
+    async fn checkpoint(&self, id: &SandboxId, request: CheckpointRequest) -> Result<Checkpoint> {
+        self.sandbox_checkpoint(id, request).await
+    }
+    async fn checkpoint_list(&self, id: &SandboxId) -> Result<Vec<Checkpoint>> {
+        self.edge_of(id)?.checkpoint_list(id).await
+    }
+    async fn checkpoint_remove(&self, id: &SandboxId, name: &str) -> Result<()> {
+        self.edge_of(id)?.checkpoint_remove(id, name).await
+    }
+    async fn rollback(&self, id: &SandboxId, request: RollbackRequest) -> Result<SandboxInfo> {
+        self.sandbox_rollback(id, request).await
+    }
+    async fn fork(&self, id: &SandboxId, request: ForkRequest) -> Result<BoxStream<CreateEvent>> {
+        self.sandbox_fork(id, request).await
+    }
+    async fn pack_diff(&self, id: &SandboxId, request: PackRequest) -> Result<PackReport> {
+        self.sandbox_pack_diff(id, request).await
     }
     async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
         self.sandbox_exec(id).await

@@ -1,6 +1,7 @@
 //! What concerns sandboxes, one verb a file.
 
 mod create;
+mod disk;
 mod exec;
 mod inspect;
 mod list;

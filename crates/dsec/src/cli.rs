@@ -17,6 +17,10 @@ Sandboxes:
   logs          Output of a command that runs or has ended
   port          Forward a local TCP port to a server inside
   ttl           Move a sandbox's deadline
+  checkpoint    Keep the disk of a sandbox, to go back to
+  rollback      Back to a checkpoint, under the same id
+  fork          Make sandboxes whose disks are copies of another's
+  pack          Make an image of what a sandbox has written
   stop          End sandboxes, leaving nothing behind
 
 Images:
@@ -93,6 +97,15 @@ pub(crate) enum Verb {
     Stop(sandbox::stop::Args),
     /// Move a sandbox's deadline
     Ttl(sandbox::ttl::Args),
+    /// Keep the disk of a sandbox, to go back to
+    #[command(subcommand)]
+    Checkpoint(sandbox::checkpoint::Verb),
+    /// Back to a checkpoint, under the same id
+    Rollback(sandbox::checkpoint::Rollback),
+    /// Make sandboxes whose disks are copies of another's
+    Fork(sandbox::fork::Args),
+    /// Make an image of what a sandbox has written
+    Pack(sandbox::pack::Args),
 }
 
 #[cfg(test)]

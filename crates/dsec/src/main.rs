@@ -59,5 +59,9 @@ async fn dispatch(cli: Cli) -> Outcome {
         Verb::Port(args) => sandbox::port::run(args, json).await,
         Verb::Stop(args) => sandbox::stop::run(args, json).await,
         Verb::Ttl(args) => sandbox::ttl::run(args, json).await,
+        Verb::Checkpoint(verb) => sandbox::checkpoint::run(verb, json).await,
+        Verb::Rollback(args) => sandbox::checkpoint::rollback(args, json).await,
+        Verb::Fork(args) => sandbox::fork::run(args, json).await,
+        Verb::Pack(args) => sandbox::pack::run(args, json).await,
     }
 }

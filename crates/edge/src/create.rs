@@ -24,7 +24,7 @@ use crate::{
     node::Parts,
     plan::{self, Composition},
     registry::KeyTurn,
-    sandbox::{Actor, Begin, Sandbox},
+    sandbox::{Actor, Begin, Sandbox, disk::Snapshot},
     uses::{Use, User},
 };
 
@@ -41,9 +41,16 @@ struct Begun {
 struct Batch {
     parts: Arc<Parts>,
     request: CreateRequest,
-    composition: Composition,
+    ground: Ground,
     turn: Option<KeyTurn>,
-    _use: Use,
+}
+
+/// What all sandboxes of a request stand on, held until they do.
+pub(crate) struct Ground {
+    pub(crate) composition: Composition,
+    pub(crate) _used: Use,
+    /// What their disks start as copies of.
+    pub(crate) _snapshot: Option<Snapshot>,
 }
 
 /// See `api::arrow::Edge::create`. For a request of one sandbox also `no_capacity` and `already_exists` are errors of
@@ -52,19 +59,28 @@ struct Batch {
 pub(crate) async fn create(parts: &Arc<Parts>, request: CreateRequest) -> Result<BoxStream<CreateEvent>> {
     parts.check_open()?;
     request.validate()?;
+    start(parts, request, resolve).await
+}
+
+/// The rest of a request that is sound; `resolve` finds what its sandboxes stand on.
+pub(crate) async fn start(
+    parts: &Arc<Parts>,
+    request: CreateRequest,
+    resolve: impl AsyncFnOnce(&Arc<Parts>, &CreateRequest) -> Result<Ground>,
+) -> Result<BoxStream<CreateEvent>> {
     parts.runtime(request.spec.kind)?;
     let turn = match &request.idempotency_key {
         Some(key) => Some(parts.registry.key_turn(&request, key).await?),
         None => None,
     };
-    let (composition, used) = match resolve(parts, &request).await {
+    let ground = match resolve(parts, &request).await {
         Ok(found) => found,
         Err(error) => {
             turn.into_iter().for_each(|turn| parts.registry.end_key_turn(turn));
             return Err(error);
         }
     };
-    let batch = Batch { parts: parts.clone(), request, composition, turn, _use: used };
+    let batch = Batch { parts: parts.clone(), request, ground, turn };
     let first = match batch.begin_single() {
         Ok(first) => first,
         Err(error) => {
@@ -80,11 +96,11 @@ pub(crate) async fn create(parts: &Arc<Parts>, request: CreateRequest) -> Result
 }
 
 /// Looks the images up, and holds them until the sandboxes do.
-async fn resolve(parts: &Arc<Parts>, request: &CreateRequest) -> Result<(Composition, Use)> {
+async fn resolve(parts: &Arc<Parts>, request: &CreateRequest) -> Result<Ground> {
     let _no_removal = parts.images.read().await;
     let composition = plan::resolve(parts.layers.as_ref(), &request.spec)?;
     let used = parts.uses.hold(&composition.images, &composition.digests(), User::Request);
-    Ok((composition, used))
+    Ok(Ground { composition, _used: used, _snapshot: None })
 }
 
 impl Batch {
@@ -112,13 +128,17 @@ impl Batch {
         let id = SandboxId::new(&parts.config.edge);
         let created_ms = now_ms();
         let key = self.request.idempotency_key.clone();
+        let composition = &self.ground.composition;
         let entry = Entry {
             version: parts.ledger.version(),
             boot_id: parts.ledger.boot_id().to_owned(),
             id: id.clone(),
             spec: spec.clone(),
-            layers: self.composition.digests(),
-            images: self.composition.images.clone(),
+            layers: composition.digests(),
+            images: composition.images.clone(),
+            config: composition.config.clone(),
+            checkpoints: Vec::new(),
+            rolling_back: None,
             state: State::Creating,
             created_ms,
             expires_ms: created_ms.saturating_add(spec.ttl_ms),
@@ -127,10 +147,10 @@ impl Batch {
         };
         let (sandbox, ends) = Sandbox::new(&entry, &parts.config.spool_dir);
         parts.registry.enter(&sandbox)?;
-        let used = parts.uses.hold(&self.composition.images, &self.composition.digests(), User::Sandbox);
+        let used = parts.uses.hold(&composition.images, &composition.digests(), User::Sandbox);
         let actor =
             Actor::new((sandbox.clone(), ends), (entry, None), (runtime, parts.clone()), (reservation, used));
-        let plan = Box::new(plan::plan_sandbox(&id, spec, &self.composition));
+        let plan = Box::new(plan::plan_sandbox(&id, spec, composition));
         let (done, ready) = oneshot::channel();
         let span = tracing::debug_span!("edge.sandbox.create", sandbox_id = %id);
         actor.start(Begin::Create { plan, place, ready: done, span });

@@ -51,7 +51,7 @@ pub(crate) async fn keep_swept(parts: Weak<Parts>) {
     }
 }
 
-async fn sweep(parts: &Arc<Parts>) {
+pub(crate) async fn sweep(parts: &Arc<Parts>) {
     let _no_lookup = parts.images.write().await;
     let (layers, uses) = (parts.layers.clone(), parts.uses.clone());
     let swept = tokio::task::spawn_blocking(move || layers.sweep(&|digest| uses.contains(digest))).await;

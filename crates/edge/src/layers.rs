@@ -1,12 +1,13 @@
 //! What the edge needs of a catalogue of images. Crate `image` has the real one; tests have one in memory.
 
-use std::io::Read;
+use std::{io::Read, path::Path};
 
 use api::{
     Result,
     image::{ImageInfo, ImportQuery, LayerKind},
+    snapshot::{PackReport, PackRequest},
 };
-use image::Catalogue;
+use image::{Catalogue, Under};
 use runtime::LayerFiles;
 
 /// A reference, looked up.
@@ -27,19 +28,25 @@ pub trait Layers: Send + Sync {
     fn inspect(&self, reference: &str) -> Result<ImageInfo>;
     /// `in_use` tells whether a sandbox lives on the layer of a digest. Errors: `not_found`, `conflict`.
     fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()>;
+    /// Makes a layer of an overlay's upper directory, and an image of it. See [`Catalogue::pack`].
+    fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport>;
+    /// Where layers are, by digest. Errors: `not_found`.
+    fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>>;
     /// Removes layers that nothing names and nobody uses. Returns how many.
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize>;
+}
+
+fn of_image(layer: image::LayerFiles) -> LayerFiles {
+    LayerFiles { digest: layer.digest, meta: layer.meta, blob: layer.blob }
 }
 
 impl Layers for Catalogue {
     fn resolve(&self, reference: &str, kind: LayerKind) -> Result<Resolved> {
         let found = Catalogue::resolve(self, reference, Some(kind))?;
-        let files = found.layers.iter().map(|layer| LayerFiles {
-            digest: layer.digest.clone(),
-            meta: layer.meta.clone(),
-            blob: layer.blob.clone(),
-        });
-        Ok(Resolved { layers: files.collect(), info: found.info.clone() })
+        Ok(Resolved {
+            layers: found.layers.iter().cloned().map(of_image).collect(),
+            info: found.info.clone(),
+        })
     }
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
         self.import_reader(query, body)
@@ -52,6 +59,12 @@ impl Layers for Catalogue {
     }
     fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
         Catalogue::remove(self, reference, in_use)
+    }
+    fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport> {
+        Catalogue::pack(self, request, upper, under)
+    }
+    fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
+        Ok(self.layer_files(digests)?.into_iter().map(of_image).collect())
     }
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
         Catalogue::sweep(self, in_use)

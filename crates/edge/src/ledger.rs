@@ -10,9 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use api::{SandboxId, spec::SandboxSpec, state::State};
+use api::{SandboxId, image::ImageConfig, spec::SandboxSpec, state::State};
 use runtime::Record;
 use serde::{Deserialize, Serialize};
+
+pub use crate::sandbox::disk::Kept;
 
 const VERSION: u32 = 1;
 
@@ -35,6 +37,15 @@ pub struct Entry {
     pub layers: Vec<String>,
     /// Digests of the images that these came from.
     pub images: Vec<String>,
+    /// Of the base image.
+    #[serde(default)]
+    pub config: ImageConfig,
+    /// Oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<Kept>,
+    /// The checkpoint that it is being returned to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolling_back: Option<String>,
     pub state: State,
     pub created_ms: u64,
     pub expires_ms: u64,
@@ -156,6 +167,9 @@ mod tests {
             spec: SandboxSpec::new("base"),
             layers: vec!["blake3:00".into()],
             images: Vec::new(),
+            config: ImageConfig::default(),
+            checkpoints: Vec::new(),
+            rolling_back: None,
             state: State::Running,
             created_ms: 1,
             expires_ms: 2,

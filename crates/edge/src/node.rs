@@ -14,12 +14,13 @@ use std::{
 use api::{
     Code, Error, Result, SandboxId,
     arrow::{BoxStream, Chronus, Edge},
+    snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, Kind, ListQuery, SandboxInfo, TtlRequest},
 };
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use runtime::Runtime;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, Semaphore};
 
 use crate::{
     admission::{Admission, Load},
@@ -27,6 +28,7 @@ use crate::{
     gate::Gate,
     layers::Layers,
     ledger::Ledger,
+    pack,
     registry::Registry,
     uses::Uses,
 };
@@ -42,6 +44,8 @@ pub(crate) struct Parts {
     pub(crate) ledger: Ledger,
     pub(crate) admission: Arc<Admission>,
     pub(crate) gate: Gate,
+    /// Packs at once.
+    pub(crate) packs: Semaphore,
     pub(crate) registry: Registry,
     pub(crate) uses: Arc<Uses>,
     /// Requests look images up as readers, a removal is a writer: no image goes between look-up and use.
@@ -76,6 +80,7 @@ impl EdgeNode {
         let parts = Arc::new(Parts {
             admission: Arc::new(Admission::new(config.capacity.clone())),
             gate: Gate::new(config.creates_in_flight_max, config.creates_queued_max),
+            packs: Semaphore::new(pack::PACKS_IN_FLIGHT),
             registry: Registry::default(),
             uses: Arc::default(),
             images: RwLock::default(),
@@ -151,6 +156,26 @@ impl Edge for EdgeNode {
     async fn set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo> {
         request.validate()?;
         self.parts.registry.get(id)?.set_ttl(request.ttl_ms).await
+    }
+    async fn checkpoint(&self, id: &SandboxId, request: CheckpointRequest) -> Result<Checkpoint> {
+        request.validate()?;
+        self.parts.registry.get(id)?.checkpoint(request.name).await
+    }
+    async fn checkpoint_list(&self, id: &SandboxId) -> Result<Vec<Checkpoint>> {
+        Ok(self.parts.registry.get(id)?.checkpoints())
+    }
+    async fn checkpoint_remove(&self, id: &SandboxId, name: &str) -> Result<()> {
+        self.parts.registry.get(id)?.remove_checkpoint(name).await
+    }
+    async fn rollback(&self, id: &SandboxId, request: RollbackRequest) -> Result<SandboxInfo> {
+        request.validate()?;
+        self.parts.registry.get(id)?.rollback(&request.checkpoint).await
+    }
+    async fn fork(&self, id: &SandboxId, request: ForkRequest) -> Result<BoxStream<CreateEvent>> {
+        crate::fork::fork(&self.parts, id, request).await
+    }
+    async fn pack_diff(&self, id: &SandboxId, request: PackRequest) -> Result<PackReport> {
+        pack::pack_diff(&self.parts, id, request).await
     }
     async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
         self.parts.registry.get(id)?.chronus()

@@ -1,11 +1,23 @@
-//! From a spec and its resolved layers to a runtime's plan. Pure.
+//! From a spec and its resolved layers to a runtime's plan.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
-use api::{Error, Result, SandboxId, image::LayerKind, limit, spec::SandboxSpec};
+use api::{
+    Error, Result, SandboxId,
+    image::{ImageConfig, LayerKind},
+    limit,
+    spec::SandboxSpec,
+};
 use runtime::{LayerFiles, Plan};
 
-use crate::layers::{Layers, Resolved};
+use crate::{
+    layers::{Layers, Resolved},
+    sandbox::Sandbox,
+};
 
 /// A spec with every reference looked up: what all sandboxes of one request share.
 #[derive(Debug, Clone)]
@@ -13,6 +25,10 @@ pub(crate) struct Composition {
     pub(crate) layers: Vec<LayerFiles>,
     /// Digests of the images, each once.
     pub(crate) images: Vec<String>,
+    /// Of the base image.
+    pub(crate) config: ImageConfig,
+    /// What the writable parts start as copies of.
+    disk: Option<PathBuf>,
     env: BTreeMap<String, String>,
     user: Option<String>,
     workdir: Option<String>,
@@ -45,11 +61,35 @@ fn plan_composition(base: Resolved, above: Vec<Resolved>, spec: &SandboxSpec) ->
             limit::LAYERS_MAX
         )));
     }
-    let mut env = config.env;
+    Ok(compose(files, images, config, spec, None))
+}
+
+fn compose(
+    layers: Vec<LayerFiles>,
+    images: Vec<String>,
+    config: ImageConfig,
+    spec: &SandboxSpec,
+    disk: Option<PathBuf>,
+) -> Composition {
+    let mut env = config.env.clone();
     env.extend(spec.env.clone());
-    let user = spec.user.clone().or(config.user).filter(|u| !u.is_empty());
-    let workdir = spec.workdir.clone().or(config.workdir).filter(|w| !w.is_empty());
-    Ok(Composition { layers: files, images, env, user, workdir })
+    let user = spec.user.clone().or(config.user.clone()).filter(|u| !u.is_empty());
+    let workdir = spec.workdir.clone().or(config.workdir.clone()).filter(|w| !w.is_empty());
+    Composition { layers, images, config, disk, env, user, workdir }
+}
+
+/// What `of` was made of, for `spec`, with a disk that starts as a copy of `disk`. Names may mean other images by now,
+/// so none is looked up.
+pub(crate) async fn again(
+    layers: &Arc<dyn Layers>,
+    of: &Sandbox,
+    spec: &SandboxSpec,
+    disk: Option<PathBuf>,
+) -> Result<Composition> {
+    let (layers, digests) = (layers.clone(), of.layers().to_vec());
+    let files = tokio::task::spawn_blocking(move || layers.files(&digests)).await;
+    let files = files.map_err(|_| Error::internal("the catalogue failed"))??;
+    Ok(compose(files, of.images().to_vec(), of.image_config().clone(), spec, disk))
 }
 
 /// overlayfs takes a layer once. All that a lower one of two the same shows, the upper shows too, so that one stays.
@@ -77,12 +117,13 @@ pub(crate) fn plan_sandbox(id: &SandboxId, spec: &SandboxSpec, composition: &Com
         user: composition.user.clone(),
         workdir: composition.workdir.clone(),
         hostname: spec.hostname.clone().unwrap_or_else(|| id.to_string()),
+        disk: composition.disk.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use api::image::{ImageConfig, ImageInfo};
+    use api::image::ImageInfo;
 
     use super::*;
 

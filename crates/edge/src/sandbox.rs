@@ -5,8 +5,10 @@
 mod actor;
 mod chronus;
 mod create;
+pub(crate) mod disk;
 mod exec;
 mod machine;
+mod rollback;
 mod stop;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -14,6 +16,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use api::{
     Code, Error, Result, SandboxId,
     arrow::Chronus,
+    image::ImageConfig,
     limit,
     spec::{SandboxInfo, SandboxSpec},
     state::State,
@@ -23,6 +26,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use actor::{Actor, Begin};
 use chronus::SandboxChronus;
+use disk::{DiskCommand, Kept};
 use exec::Execs;
 
 use crate::ledger::{Entry, EntryKey};
@@ -40,6 +44,8 @@ pub(crate) struct Status {
     pub(crate) state: State,
     pub(crate) reason: Option<String>,
     pub(crate) expires_ms: u64,
+    /// Oldest first.
+    checkpoints: Arc<[Kept]>,
     /// The way inside, while it runs.
     chronus: Option<Arc<dyn Chronus>>,
 }
@@ -52,6 +58,7 @@ pub(crate) enum Command {
         ttl_ms: u64,
         done: oneshot::Sender<Result<()>>,
     },
+    Disk(DiskCommand),
     /// The edge goes: leave the sandbox as it is. Answered, by being dropped, when the actor has ended.
     Leave(oneshot::Sender<()>),
 }
@@ -62,6 +69,8 @@ pub(crate) struct Sandbox {
     pub(crate) spec: SandboxSpec,
     pub(crate) key: Option<EntryKey>,
     layers: Vec<String>,
+    images: Vec<String>,
+    config: ImageConfig,
     created_ms: u64,
     status: watch::Receiver<Status>,
     commands: mpsc::Sender<Command>,
@@ -77,7 +86,13 @@ pub(crate) struct Ends {
 impl Sandbox {
     /// The sandbox of a ledger entry, and what its actor needs.
     pub(crate) fn new(entry: &Entry, spool_dir: &Path) -> (Arc<Self>, Ends) {
-        let status = Status { state: entry.state, reason: None, expires_ms: entry.expires_ms, chronus: None };
+        let status = Status {
+            state: entry.state,
+            reason: None,
+            expires_ms: entry.expires_ms,
+            checkpoints: entry.checkpoints.clone().into(),
+            chronus: None,
+        };
         let (status, latest) = watch::channel(status);
         let (sender, commands) = mpsc::channel(COMMANDS_IN_FLIGHT);
         let sandbox = Self {
@@ -85,6 +100,8 @@ impl Sandbox {
             spec: entry.spec.clone(),
             key: entry.key.clone(),
             layers: entry.layers.clone(),
+            images: entry.images.clone(),
+            config: entry.config.clone(),
             created_ms: entry.created_ms,
             status: latest,
             commands: sender,

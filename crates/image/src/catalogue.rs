@@ -10,6 +10,7 @@
 //! names only layers that are there; names appear and vanish under one lock, so no layer is removed while an import
 //! is about to name it; `tmp` is swept only by who has the directory to itself.
 
+mod pack;
 mod publish;
 mod remove;
 mod resolve;
@@ -28,6 +29,7 @@ use api::{
 };
 
 use crate::{Limits, error::Error, import};
+pub use pack::Under;
 use store::{Lock, Scratch};
 
 /// One EROFS layer on the node's disk.
@@ -48,8 +50,9 @@ pub struct Resolved {
     pub layers: Vec<LayerFiles>,
 }
 
-/// By name and version.
-type Images = BTreeMap<(String, String), Arc<Resolved>>;
+/// Name and version.
+type Key = (String, String);
+type Images = BTreeMap<Key, Arc<Resolved>>;
 
 /// See the module.
 pub struct Catalogue {
@@ -79,7 +82,7 @@ impl Catalogue {
         query.validate()?;
         let scratch = Scratch::create(&self.dir)?;
         let imported = import::import_directory(query, &self.limits, source, scratch.path())?;
-        self.publish(query, imported, &scratch)
+        self.publish(&query.into(), imported, &scratch)
     }
 
     /// Imports an archive. Blocks as long as `source` does: call it where blocking is allowed.
@@ -87,12 +90,21 @@ impl Catalogue {
         query.validate()?;
         let scratch = Scratch::create(&self.dir)?;
         let imported = import::import_archive(query, &self.limits, source, scratch.path())?;
-        self.publish(query, imported, &scratch)
+        self.publish(&query.into(), imported, &scratch)
     }
 
     /// All images, by name and version. `in_use` is 0: the edge knows better.
     pub fn list(&self) -> Vec<ImageInfo> {
         self.images().values().map(|image| image.info.clone()).collect()
+    }
+
+    /// Where published layers are. Errors: `not_found`.
+    pub fn layer_files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
+        let files = digests.iter().map(|digest| store::load_layer(&self.dir, digest));
+        files.collect::<std::io::Result<_>>().map_err(|cause| {
+            tracing::error!(%cause, "a layer that is lived on cannot be read");
+            api::Error::not_found("a layer of it is not there any more")
+        })
     }
 
     fn images(&self) -> std::sync::RwLockReadGuard<'_, Images> {

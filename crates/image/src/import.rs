@@ -8,7 +8,7 @@
 
 mod archive;
 mod decompress;
-mod directory;
+pub(crate) mod directory;
 mod document;
 mod oci;
 mod spool;
@@ -16,6 +16,7 @@ mod spool;
 use std::{
     collections::BTreeMap,
     io::Read,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -23,9 +24,10 @@ use api::image::{ImageConfig, ImportFormat, ImportQuery};
 
 use crate::{
     erofs::{Attributes, Limits, Summary, Writer},
-    error::{Error, Result},
+    error::{Error, Result, show},
 };
 use archive::Feeder;
+use directory::Verdict;
 
 /// A layer in the scratch directory.
 #[derive(Debug)]
@@ -51,8 +53,16 @@ pub const BLOB: &str = "data.blob";
 /// What an import made, lowest layer first.
 #[derive(Debug)]
 pub struct Imported {
+    /// Digests of published layers under those that were made.
+    pub below: Vec<String>,
     pub layers: Vec<Built>,
     pub config: ImageConfig,
+}
+
+impl Imported {
+    pub fn only(layers: Vec<Built>, config: ImageConfig) -> Self {
+        Self { below: Vec::new(), layers, config }
+    }
 }
 
 /// Imports the tree under `source` as one layer.
@@ -65,9 +75,36 @@ pub fn import_directory(
     let mut layer = Layer::create(scratch, 0, limits)?;
     let options = Options::of(query)?;
     options.prepare(&mut layer.writer)?;
-    directory::walk(source, &options, &mut layer.writer)?;
+    directory::walk(source, &options, &mut layer.writer, &mut directory::all)?;
     let config = config_of(query, ImageConfig::default())?;
-    Ok(Imported { layers: vec![layer.finish()?], config })
+    Ok(Imported::only(vec![layer.finish()?], config))
+}
+
+/// Makes one layer of what an overlay's upper directory holds, its marks of what is removed below included. `judge` is
+/// asked of all but those marks.
+pub fn import_upper(
+    limits: &Limits,
+    upper: &Path,
+    scratch: &Path,
+    judge: &mut directory::Judge,
+) -> Result<Built> {
+    let mut layer = Layer::create(scratch, 0, limits)?;
+    let mut judge = |path: &[u8], metadata: &std::fs::Metadata| {
+        let kind = metadata.file_type();
+        if kind.is_char_device() && metadata.rdev() == 0 {
+            return Ok(Verdict::Whiteout);
+        }
+        match judge(path, metadata)? {
+            Verdict::Keep if kind.is_char_device() || kind.is_block_device() => {
+                Err(Error::refused(format!("/{}: a device cannot be in a layer", show(path))))
+            }
+            // Nobody listens at it any more.
+            Verdict::Keep if kind.is_socket() => Ok(Verdict::LeaveOut),
+            verdict => Ok(verdict),
+        }
+    };
+    directory::walk(upper, &Options::none(), &mut layer.writer, &mut judge)?;
+    layer.finish()
 }
 
 /// Imports an archive: one layer of a plain tar, or one for each layer of an image.
@@ -87,17 +124,17 @@ pub fn import_archive(
     if !as_image {
         let suspect = (query.format == ImportFormat::Auto).then(archive::Suspect::default);
         let layer = plain(stream, suspect, &options, limits, scratch)?;
-        return Ok(Imported { layers: vec![layer], config: config_of(query, ImageConfig::default())? });
+        return Ok(Imported::only(vec![layer], config_of(query, ImageConfig::default())?));
     }
     let spool = spool::Spool::fill(stream, scratch, limits)?;
     match oci::find(&spool)? {
         Some(image) => {
             let config = config_of(query, image.config.clone())?;
-            Ok(Imported { layers: oci::import(&spool, &image, &options, limits, scratch)?, config })
+            Ok(Imported::only(oci::import(&spool, &image, &options, limits, scratch)?, config))
         }
         None if query.format == ImportFormat::Auto => {
             let layer = plain(spool.reader(), None, &options, limits, scratch)?;
-            Ok(Imported { layers: vec![layer], config: config_of(query, ImageConfig::default())? })
+            Ok(Imported::only(vec![layer], config_of(query, ImageConfig::default())?))
         }
         None => Err(Error::refused("the archive holds no image: neither `index.json` nor `manifest.json`")),
     }
@@ -144,6 +181,10 @@ struct Options {
 }
 
 impl Options {
+    fn none() -> Self {
+        Self { prefix: Vec::new(), owner: None }
+    }
+
     fn of(query: &ImportQuery) -> Result<Self> {
         query.validate().map_err(|e| Error::refused(e.message))?;
         let prefix = query.prefix.as_deref().unwrap_or_default();

@@ -16,8 +16,9 @@ pub mod catalogue;
 pub mod erofs;
 pub mod error;
 pub mod import;
+mod scrub;
 pub mod tar;
 
-pub use catalogue::{Catalogue, LayerFiles, Resolved};
+pub use catalogue::{Catalogue, LayerFiles, Resolved, Under};
 pub use erofs::Limits;
 pub use error::Error;

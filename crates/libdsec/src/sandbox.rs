@@ -1,6 +1,7 @@
 //! A handle to one sandbox. One file a verb.
 
 pub mod create;
+pub mod disk;
 pub mod exec;
 pub mod files;
 pub mod port;

@@ -14,6 +14,16 @@ struct VolArgs {
     name: [u8; NAME_MAX + 1],
 }
 
+/// `struct btrfs_ioctl_vol_args_v2`
+#[repr(C)]
+struct VolArgsV2 {
+    fd: i64,
+    transid: u64,
+    flags: u64,
+    unused: [u64; 4],
+    name: [u8; 4040],
+}
+
 /// `struct btrfs_ioctl_quota_ctl_args`
 #[repr(C)]
 struct QuotaCtlArgs {
@@ -66,6 +76,8 @@ const fn iowr(nr: u64, size: usize) -> u64 {
 }
 const SUBVOL_CREATE: u64 = iow(14, size_of::<VolArgs>());
 const SNAP_DESTROY: u64 = iow(15, size_of::<VolArgs>());
+const SNAP_CREATE_V2: u64 = iow(23, size_of::<VolArgsV2>());
+const SUBVOL_RDONLY: u64 = 2;
 const INO_LOOKUP: u64 = iowr(18, size_of::<InoLookupArgs>());
 const QUOTA_CTL: u64 = iowr(40, size_of::<QuotaCtlArgs>());
 const QGROUP_CREATE: u64 = iow(42, size_of::<QgroupCreateArgs>());
@@ -82,10 +94,15 @@ fn ioctl<T>(fd: BorrowedFd, request: u64, arg: &mut T) -> io::Result<()> {
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn vol_args(name: &str) -> io::Result<Box<VolArgs>> {
+fn check_name(name: &str) -> io::Result<()> {
     if name.is_empty() || name.len() > 255 || name.contains(['/', '\0']) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a subvolume name"));
     }
+    Ok(())
+}
+
+fn vol_args(name: &str) -> io::Result<Box<VolArgs>> {
+    check_name(name)?;
     let mut args = Box::new(VolArgs { fd: 0, name: [0; NAME_MAX + 1] });
     args.name[..name.len()].copy_from_slice(name.as_bytes());
     Ok(args)
@@ -94,6 +111,23 @@ fn vol_args(name: &str) -> io::Result<Box<VolArgs>> {
 /// Makes the subvolume `name` in the directory.
 pub fn create_subvolume(dir: BorrowedFd, name: &str) -> io::Result<()> {
     ioctl(dir, SUBVOL_CREATE, &mut *vol_args(name)?)
+}
+
+/// What a snapshot can be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// Makes `name` in the directory a copy of the subvolume `source` as it is now, sharing all of its blocks.
+pub fn snapshot(source: BorrowedFd, dir: BorrowedFd, name: &str, access: Access) -> io::Result<()> {
+    check_name(name)?;
+    let flags = if access == Access::ReadOnly { SUBVOL_RDONLY } else { 0 };
+    let fd = i64::from(source.as_raw_fd());
+    let mut args = Box::new(VolArgsV2 { fd, transid: 0, flags, unused: [0; 4], name: [0; 4040] });
+    args.name[..name.len()].copy_from_slice(name.as_bytes());
+    ioctl(dir, SNAP_CREATE_V2, &mut *args)
 }
 
 /// Removes the subvolume `name`: the name at once, its blocks soon after.

@@ -71,6 +71,7 @@ pub fn spawn(args: &Args, child: impl FnOnce() -> i32) -> io::Result<Child> {
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => {
+            crate::exits::unblock_all();
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
             exit_now(code)
         }

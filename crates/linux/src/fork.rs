@@ -67,16 +67,11 @@ fn close_from(first: u32) -> io::Result<()> {
 /// Every signal to its default action, none blocked: execve keeps ignored signals ignored, and the Rust runtime
 /// ignores SIGPIPE.
 pub fn reset_signals() {
-    // SAFETY: signal() with SIG_DFL installs no code; for the numbers that refuse it fails without effect. The set
-    // is initialised by sigemptyset before it is read.
-    unsafe {
-        for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-        let mut none = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    for signal in 1..=64 {
+        // SAFETY: signal() with SIG_DFL installs no code; for the numbers that refuse it fails without effect.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    crate::exits::unblock_all();
 }
 
 /// A program's arguments and environment, ready for execve.

@@ -8,6 +8,7 @@ pub mod clone;
 pub mod confine;
 pub mod cred;
 pub mod descriptors;
+pub mod exits;
 pub mod fork;
 pub mod init;
 pub mod loopdev;

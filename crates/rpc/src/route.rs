@@ -4,6 +4,7 @@
 //! chronus are listed once and mounted twice: under `/v1` by aether, under `/v1/sandboxes/{id}` by all others.
 
 pub(crate) mod chronus;
+pub(crate) mod disk;
 pub(crate) mod edge;
 pub(crate) mod images;
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod call;
+pub(crate) mod disk;
 mod dispatch;
 pub(crate) mod exec;
 pub(crate) mod file;

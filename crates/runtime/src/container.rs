@@ -13,6 +13,7 @@ mod process;
 pub mod protocol;
 pub mod run_dir;
 mod slot;
+mod snapshot;
 mod stop;
 mod sweep;
 mod volume;
@@ -209,6 +210,18 @@ impl Runtime for Container {
     }
 
     async fn stop(&self, id: &SandboxId, record: &Record) -> Result<()> {
-        stop::stop(&self.shared, id, record).await
+        stop::stop(&self.shared, id, record, stop::remove).await
+    }
+
+    async fn reset(&self, id: &SandboxId, record: &Record) -> Result<()> {
+        stop::stop(&self.shared, id, record, stop::reset).await
+    }
+
+    async fn snapshot(&self, id: &SandboxId, record: &Record, name: &str) -> Result<PathBuf> {
+        snapshot::snapshot(&self.shared, id, record, name).await
+    }
+
+    async fn remove_snapshot(&self, id: &SandboxId, name: &str) -> Result<()> {
+        snapshot::remove(&self.shared, id, name).await
     }
 }

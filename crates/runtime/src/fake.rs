@@ -13,7 +13,8 @@ mod files;
 mod script;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -54,6 +55,7 @@ struct Sandbox {
 pub(crate) struct World {
     sandboxes: Mutex<HashMap<SandboxId, Sandbox>>,
     faults: Mutex<HashMap<Step, Fault>>,
+    snapshots: Mutex<HashSet<(SandboxId, String)>>,
     /// Where commands run.
     tasks: tokio::runtime::Handle,
 }
@@ -99,6 +101,7 @@ impl FakeRuntime {
         let world = World {
             sandboxes: Mutex::default(),
             faults: Mutex::default(),
+            snapshots: Mutex::default(),
             tasks: tokio::runtime::Handle::current(),
         };
         Self { world: Arc::new(world) }
@@ -117,6 +120,11 @@ impl FakeRuntime {
     /// How often `step` was reached.
     pub fn calls(&self, step: Step) -> u64 {
         lock(&self.world.faults).get(&step).map_or(0, |f| f.calls)
+    }
+
+    /// How many snapshots there are, of all sandboxes.
+    pub fn snapshots(&self) -> usize {
+        lock(&self.world.snapshots).len()
     }
 
     /// The sandboxes that have a trace, in no order.
@@ -166,6 +174,10 @@ impl FakeRuntime {
     }
 }
 
+fn snapshot_path(id: &SandboxId, name: &str) -> PathBuf {
+    Path::new("/snapshots").join(id.as_str()).join(name)
+}
+
 fn record(id: &SandboxId) -> Record {
     serde_json::json!({ "fake": id })
 }
@@ -175,6 +187,11 @@ impl Runtime for FakeRuntime {
     async fn create(&self, plan: &Plan, note: &(dyn for<'r> Fn(&'r Record) + Send + Sync)) -> Result<Handle> {
         self.world.pass(Step::BeforeNote).await?;
         note(&record(&plan.id));
+        if let Some(disk) = &plan.disk
+            && !lock(&self.world.snapshots).iter().any(|(id, name)| snapshot_path(id, name) == *disk)
+        {
+            return Err(Error::new(Code::SandboxGone, "the snapshot is gone"));
+        }
         let chronus = Arc::new(FakeChronus::new(self.world.clone(), plan));
         let sandbox = Sandbox { chronus, ended: watch::Sender::new(None) };
         lock(&self.world.sandboxes).insert(plan.id.clone(), sandbox);
@@ -197,6 +214,25 @@ impl Runtime for FakeRuntime {
             sandbox.chronus.end();
             sandbox.ended.send_replace(Some("stopped".into()));
         }
+        lock(&self.world.snapshots).retain(|(of, _)| of != id);
+        Ok(())
+    }
+
+    async fn reset(&self, id: &SandboxId, _record: &Record) -> Result<()> {
+        self.world.pass(Step::Stop).await?;
+        if let Some(sandbox) = lock(&self.world.sandboxes).remove(id) {
+            sandbox.chronus.end();
+        }
+        Ok(())
+    }
+
+    async fn snapshot(&self, id: &SandboxId, _record: &Record, name: &str) -> Result<PathBuf> {
+        lock(&self.world.snapshots).insert((id.clone(), name.to_owned()));
+        Ok(snapshot_path(id, name))
+    }
+
+    async fn remove_snapshot(&self, id: &SandboxId, name: &str) -> Result<()> {
+        lock(&self.world.snapshots).remove(&(id.clone(), name.to_owned()));
         Ok(())
     }
 }
@@ -220,6 +256,7 @@ mod tests {
             user: None,
             workdir: Some("/w".into()),
             hostname: "h".into(),
+            disk: None,
         }
     }
 

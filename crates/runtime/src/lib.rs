@@ -38,10 +38,15 @@ pub struct Plan {
     /// The spec's workdir, else the image's.
     pub workdir: Option<String>,
     pub hostname: String,
+    /// The snapshot that its writable part starts as a copy of; None: empty.
+    pub disk: Option<PathBuf>,
 }
 
 /// What a backend must be told to find a sandbox again. Opaque to the edge, kept in its ledger.
 pub type Record = serde_json::Value;
+
+/// Names of snapshots that nobody but the request that made them knows begin so.
+pub const TEMPORARY: char = '_';
 
 /// A sandbox that runs.
 pub struct Handle {
@@ -61,4 +66,12 @@ pub trait Runtime: Send + Sync {
     async fn adopt(&self, id: &SandboxId, record: &Record) -> Result<Handle>;
     /// Removes every trace: processes, mounts, cgroups, namespaces, ids, disk. Idempotent; answers when all is gone.
     async fn stop(&self, id: &SandboxId, record: &Record) -> Result<()>;
+    /// As `stop`, but its snapshots stay: it is about to be made again from one.
+    async fn reset(&self, id: &SandboxId, record: &Record) -> Result<()>;
+    /// A read-only copy of its writable part as it is at one instant, every process held still for it; gives its path.
+    /// Names are unique in the sandbox. It goes with the sandbox; one whose name begins with [`TEMPORARY`] goes when
+    /// the sandbox is adopted, too. Errors: `unsupported` where its disk is memory, `deadline_exceeded`, `no_capacity`.
+    async fn snapshot(&self, id: &SandboxId, record: &Record, name: &str) -> Result<PathBuf>;
+    /// Idempotent.
+    async fn remove_snapshot(&self, id: &SandboxId, name: &str) -> Result<()>;
 }

@@ -1,6 +1,7 @@
 //! create: ids on stdout as each sandbox is ready.
 
-use libdsec::{Client, Error};
+use indicatif::ProgressBar;
+use libdsec::{Client, Created, Error};
 
 use super::spec::SpecArgs;
 use crate::{
@@ -29,7 +30,11 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     let spec = args.spec.into_spec()?;
     let client = Client::from_env()?;
     let bar = print::spinner(format!("creating {}", args.count), json);
-    let mut created = client.create_many(args.count, spec);
+    show(client.create_many(args.count, spec), &bar, json).await
+}
+
+/// Tells of each as it comes.
+pub(super) async fn show(mut created: Created, bar: &ProgressBar, json: bool) -> Outcome {
     let mut failures: Vec<Error> = Vec::new();
     while let Some(next) = created.next().await {
         match next {

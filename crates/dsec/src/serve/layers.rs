@@ -12,10 +12,11 @@ use std::{
 use api::{
     Result,
     image::{ImageInfo, ImportQuery, LayerKind},
+    snapshot::{PackReport, PackRequest},
 };
 use edge::{Layers, Resolved};
-use image::Catalogue;
-use runtime::container::Container;
+use image::{Catalogue, Under};
+use runtime::{LayerFiles, container::Container};
 
 pub(super) struct Mounted {
     catalogue: Catalogue,
@@ -67,6 +68,14 @@ impl Layers for Mounted {
         let removed = Layers::remove(&self.catalogue, reference, in_use);
         self.forget(before);
         removed
+    }
+
+    fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport> {
+        Layers::pack(&self.catalogue, request, upper, under)
+    }
+
+    fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
+        Layers::files(&self.catalogue, digests)
     }
 
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {

@@ -27,6 +27,8 @@ const ADOPT_MS_MAX: u64 = 10_000;
 enum Recovery {
     /// It may live.
     Adopt,
+    /// It was on its way back to a checkpoint.
+    RollBack,
     /// Nothing of it may stay.
     Reap,
 }
@@ -36,6 +38,7 @@ fn plan_recovery(entry: &Entry, boot_id: &str, now_ms: u64) -> Recovery {
     let lives = entry.boot_id == boot_id && entry.expires_ms > now_ms;
     match entry.state {
         State::Running | State::Broken if lives => Recovery::Adopt,
+        State::Creating if lives && entry.rolling_back.is_some() => Recovery::RollBack,
         _ => Recovery::Reap,
     }
 }
@@ -60,6 +63,11 @@ async fn recover_one(parts: &Arc<Parts>, mut entry: Entry) {
     let recovery = plan_recovery(&entry, parts.ledger.boot_id(), now_ms());
     let adopted = match recovery {
         Recovery::Adopt => adopt(runtime.as_ref(), &entry).await,
+        // Its state stays: what it was made of goes, and it is made again.
+        Recovery::RollBack => match runtime.reset(&entry.id, &entry.record).await {
+            Ok(()) => return roll_back(parts, runtime, entry),
+            Err(error) => Err(error),
+        },
         Recovery::Reap => Err(Error::new(Code::SandboxGone, "its time, its boot or its create is over")),
     };
     entry.state = match &adopted {
@@ -102,6 +110,26 @@ async fn recover_one(parts: &Arc<Parts>, mut entry: Entry) {
     );
     let actor = Actor::new((sandbox, ends), (entry, record), (runtime, parts.clone()), share);
     actor.start(begin);
+}
+
+fn roll_back(parts: &Arc<Parts>, runtime: Arc<dyn Runtime>, entry: Entry) {
+    let (id, checkpoint) = (entry.id.clone(), entry.rolling_back.clone().unwrap_or_default());
+    tracing::info!(sandbox = %id, checkpoint, "recover: its rollback is done again");
+    if let Some(key) = &entry.key {
+        parts.registry.restore_key(key, &entry.spec, &id);
+    }
+    let (sandbox, ends) = Sandbox::new(&entry, &parts.config.spool_dir);
+    if let Err(error) = parts.registry.enter(&sandbox) {
+        tracing::error!(sandbox = %id, %error, "recover: it cannot enter; its entry stays");
+        return;
+    }
+    let share = (
+        parts.admission.reserve_adopted(&entry.spec),
+        parts.uses.hold(&entry.images, &entry.layers, User::Sandbox),
+    );
+    let record = Some(entry.record.clone());
+    let actor = Actor::new((sandbox, ends), (entry, record), (runtime, parts.clone()), share);
+    actor.start(Begin::RollBack(checkpoint));
 }
 
 fn is_gone(error: &Error) -> bool {
@@ -169,12 +197,19 @@ mod tests {
             spec: SandboxSpec::new("base"),
             layers: Vec::new(),
             images: Vec::new(),
+            config: api::image::ImageConfig::default(),
+            checkpoints: Vec::new(),
+            rolling_back: None,
             state,
             created_ms: 0,
             expires_ms,
             record: serde_json::Value::Null,
             key: None,
         };
+        let rolling =
+            |boot_id: &str| Entry { rolling_back: Some("c".into()), ..entry(State::Creating, boot_id, 11) };
+        assert_eq!(plan_recovery(&rolling("a"), "a", 10), Recovery::RollBack);
+        assert_eq!(plan_recovery(&rolling("b"), "a", 10), Recovery::Reap);
         for state in State::ALL {
             let runs = matches!(state, State::Running | State::Broken);
             let expected = if runs { Recovery::Adopt } else { Recovery::Reap };

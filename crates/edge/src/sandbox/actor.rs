@@ -21,7 +21,7 @@ use tokio::{
 };
 use tracing::{Instrument, Span};
 
-use super::{Command, Ends, Sandbox, Status, machine::Machine};
+use super::{Command, Ends, Sandbox, Status, disk::DiskCommand, machine::Machine, rollback::RolledBack};
 use crate::{admission::Reservation, clock::now_ms, gate::Place, ledger::Entry, node::Parts, uses::Use};
 
 /// Where an actor starts.
@@ -35,6 +35,8 @@ pub(crate) enum Begin {
     },
     /// It lives already.
     Adopt(Handle),
+    /// Nothing of its processes is left, and it is to be made again from this checkpoint.
+    RollBack(String),
     /// It may live, but cannot be reached.
     Broken(String),
     /// What an earlier edge left.
@@ -53,12 +55,15 @@ pub(crate) struct Actor {
     pub(super) stop_waiters: Vec<oneshot::Sender<Result<()>>>,
     /// Who waits for a create that failed, and why it did: told when its undo is done.
     pub(super) failed: Option<(oneshot::Sender<Result<()>>, Error)>,
-    status: watch::Sender<Status>,
+    pub(super) status: watch::Sender<Status>,
     pub(super) deadline: Instant,
     leaving: Vec<oneshot::Sender<()>>,
     pub(super) _reservation: Reservation,
     pub(super) _use: Use,
 }
+
+/// Tells of the death of the processes; None where nobody would.
+type Ended = Option<watch::Receiver<Option<String>>>;
 
 /// How long a live sandbox goes on being one.
 enum Lived {
@@ -106,7 +111,7 @@ impl Actor {
                 self.publish_inside(Some(handle.chronus.clone()));
             }
             Begin::Broken(why) => self.set_reason(why.clone()),
-            Begin::Create { .. } | Begin::Reap => {}
+            Begin::Create { .. } | Begin::RollBack(_) | Begin::Reap => {}
         }
         tokio::spawn(self.run(begin));
     }
@@ -121,6 +126,10 @@ impl Actor {
                 }
             }
             Begin::Adopt(handle) => Some(handle.ended),
+            Begin::RollBack(checkpoint) => match self.finish_rollback(&checkpoint).await {
+                Some(handle) => Some(handle.ended),
+                None => return self.reap().await,
+            },
             Begin::Broken(_) => None,
             Begin::Reap => {
                 if self.machine.state() != State::Stopping && self.step(Event::Stop).is_err() {
@@ -182,6 +191,12 @@ impl Actor {
                 let _ = done.send(self.set_ttl(ttl_ms));
                 false
             }
+            Command::Disk(command) => {
+                // Where it runs, `live` has taken it.
+                let error = self.sandbox.inside().err();
+                command.refuse(error.unwrap_or_else(|| self.sandbox.gone()));
+                false
+            }
             Command::Leave(done) => {
                 self.leaving.push(done);
                 false
@@ -213,13 +228,18 @@ impl Actor {
         Ok(())
     }
 
-    async fn live(&mut self, mut ended: Option<watch::Receiver<Option<String>>>) -> Lived {
+    async fn live(&mut self, mut ended: Ended) -> Lived {
         loop {
             if !self.leaving.is_empty() {
                 return Lived::Left;
             }
             tokio::select! {
                 command = self.commands.recv() => match command {
+                    Some(Command::Disk(command)) if self.machine.state() == State::Running => {
+                        if self.on_disk(command, &mut ended).await {
+                            return Lived::Over;
+                        }
+                    }
                     Some(command) => if self.on_command(command) {
                         return Lived::Over;
                     },
@@ -239,6 +259,20 @@ impl Actor {
         }
     }
 
+    /// True: it is now to be stopped. `ended` is that of the processes it has afterwards.
+    async fn on_disk(&mut self, command: DiskCommand, ended: &mut Ended) -> bool {
+        let DiskCommand::Rollback { checkpoint, done } = command else {
+            self.on_disk_command(command).await;
+            return false;
+        };
+        match self.rollback(checkpoint, done).await {
+            RolledBack::Again(handle) => *ended = Some(handle.ended),
+            RolledBack::Refused => {}
+            RolledBack::Over => return true,
+        }
+        false
+    }
+
     fn broke(&mut self, why: String) {
         tracing::warn!(sandbox = %self.sandbox.id, why, "broken");
         self.set_reason(why);
@@ -251,7 +285,7 @@ impl Actor {
 }
 
 /// Waits for the death of the sandbox; forever where nobody would tell.
-async fn death(ended: &mut Option<watch::Receiver<Option<String>>>) -> String {
+async fn death(ended: &mut Ended) -> String {
     let Some(ended) = ended else { return std::future::pending().await };
     match ended.wait_for(Option::is_some).await {
         Ok(why) => why.clone().unwrap_or_default(),

@@ -69,7 +69,11 @@ impl Actor {
         Error::new(Code::DeadlineExceeded, message).retry_after_ms(1000)
     }
 
-    async fn wait_turn(&mut self, place: &Place, deadline: Instant) -> Result<OwnedSemaphorePermit> {
+    pub(super) async fn wait_turn(
+        &mut self,
+        place: &Place,
+        deadline: Instant,
+    ) -> Result<OwnedSemaphorePermit> {
         loop {
             tokio::select! {
                 turn = place.turn() => return turn.ok_or_else(|| self.stopped()),
@@ -109,7 +113,7 @@ impl Actor {
         Making(tokio::spawn(making.in_current_span()))
     }
 
-    async fn make(&mut self, plan: Plan, deadline: Instant) -> Result<Handle> {
+    pub(super) async fn make(&mut self, plan: Plan, deadline: Instant) -> Result<Handle> {
         let mut making = self.start_making(plan);
         loop {
             let stopping = self.machine.state() == State::Stopping;
@@ -136,8 +140,9 @@ impl Actor {
 
     /// It runs: into the ledger first, so that what the caller is told of is found again.
     #[tracing::instrument(level = "debug", name = "edge.ledger", skip_all)]
-    fn admit(&mut self, handle: Handle) -> Result<Handle> {
+    pub(super) fn admit(&mut self, handle: Handle) -> Result<Handle> {
         self.entry.state = State::Running;
+        self.entry.rolling_back = None;
         self.save()?;
         // First the way inside, so that nobody finds it running without one.
         self.publish_inside(Some(handle.chronus.clone()));

@@ -412,6 +412,13 @@ impl Execs {
         self.end.send_replace(End::SandboxEnded);
     }
 
+    /// New ones may come, in a sandbox that is made again. After [`Execs::sandbox_ended`], with no process left.
+    pub(crate) async fn begin_again(&self) {
+        self.settle().await;
+        self.pumps.reopen();
+        self.end.send_replace(End::No);
+    }
+
     /// The edge goes: attached clients are let go, nothing is ended.
     pub(crate) async fn leave(&self) {
         self.end.send_if_modified(|end| {

@@ -14,10 +14,12 @@ use api::{
     exec::{ExecRequest, Exit},
     frame::{ServerFrame, Stream},
     image::{ImageConfig, ImageInfo, ImportQuery, LayerKind},
+    snapshot::{PackReport, PackRequest},
     spec::{CreateEvent, CreateRequest, Kind, SandboxInfo, SandboxSpec},
 };
 use edge::{Capacity, EdgeConfig, EdgeNode, Layers, Resolved};
 use futures_util::StreamExt;
+use image::Under;
 use runtime::{LayerFiles, Runtime, fake::FakeRuntime};
 use tempfile::TempDir;
 
@@ -73,6 +75,23 @@ impl Layers for FakeLayers {
         };
         self.images.lock().unwrap().insert(query.name.clone(), (info.clone(), bytes));
         Ok(info)
+    }
+    fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport> {
+        let query = ImportQuery::new(&request.name, request.kind);
+        let mut image = self.import(&query, &mut upper.as_os_str().as_encoded_bytes())?;
+        let layer = image.layers.remove(0);
+        image.layers = under.layers.into_iter().chain([layer.clone()]).collect();
+        let (files, size_bytes) = (1, image.size_bytes);
+        let (scrubbed, scrubbed_count) = (Vec::new(), 0);
+        Ok(PackReport { image, layer, files, size_bytes, frozen_us: 0, scrubbed, scrubbed_count })
+    }
+    fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
+        let file = |digest: &String| LayerFiles {
+            digest: digest.clone(),
+            meta: format!("/layers/{digest}").into(),
+            blob: None,
+        };
+        Ok(digests.iter().map(file).collect())
     }
     fn list(&self) -> Result<Vec<ImageInfo>> {
         Ok(self.images.lock().unwrap().values().map(|(info, _)| info.clone()).collect())

@@ -2,11 +2,12 @@
 //!
 //! Invariant: a kill at any moment leaves either no name or a whole image; layers without a name are swept later.
 
-use std::{collections::BTreeSet, fs, io, sync::Arc, time::SystemTime};
+use std::{fs, io, sync::Arc, time::SystemTime};
 
 use api::{
     Result,
-    image::{ImageConfig, ImageInfo, ImportQuery},
+    image::{ImageConfig, ImageInfo, ImportQuery, LayerKind},
+    limit,
 };
 
 use super::{
@@ -15,17 +16,25 @@ use super::{
 };
 use crate::{erofs::Summary, import::Imported};
 
+/// What an image is to be called.
+pub(super) struct Named<'a> {
+    pub(super) name: &'a str,
+    pub(super) version: &'a str,
+    pub(super) kind: LayerKind,
+}
+
+impl<'a> From<&'a ImportQuery> for Named<'a> {
+    fn from(query: &'a ImportQuery) -> Self {
+        Self { name: &query.name, version: &query.version, kind: query.kind }
+    }
+}
+
 impl Catalogue {
-    pub(super) fn publish(
-        &self,
-        query: &ImportQuery,
-        imported: Imported,
-        scratch: &Scratch,
-    ) -> Result<ImageInfo> {
+    pub(super) fn publish(&self, named: &Named, imported: Imported, scratch: &Scratch) -> Result<ImageInfo> {
         for layer in &imported.layers {
             store::seal(&layer.dir, &manifest(&layer.summary)).map_err(disk("sync a layer"))?;
         }
-        let info = info(query, &imported)?;
+        let info = self.info(named, &imported)?;
         let json = serde_json::to_vec_pretty(&info).map_err(|e| disk("encode an image")(e.into()))?;
         let written = scratch.path().join("image.json");
         store::write_synced(&written, &json).map_err(disk("write an image"))?;
@@ -52,6 +61,40 @@ impl Catalogue {
         Ok(info)
     }
 
+    /// Errors: a layer below is not there.
+    fn info(&self, named: &Named, imported: &Imported) -> Result<ImageInfo> {
+        let below = imported.below.iter().map(|digest| store::load_manifest(&self.dir, digest));
+        let below: Vec<Manifest> = below.collect::<io::Result<_>>().map_err(disk("read a layer"))?;
+        let made: Vec<Manifest> = imported.layers.iter().map(|layer| manifest(&layer.summary)).collect();
+        let mut layers: Vec<Manifest> = Vec::new();
+        for layer in below.into_iter().chain(made) {
+            // The same layer twice is there once, where it is seen.
+            layers.retain(|other| other.digest != layer.digest);
+            layers.push(layer);
+        }
+        let digests: Vec<String> = layers.iter().map(|layer| layer.digest.clone()).collect();
+        if digests.len() > limit::LAYERS_MAX {
+            return Err(api::Error::invalid(format!(
+                "the image would have {} layers, at most {}: merge some of them",
+                digests.len(),
+                limit::LAYERS_MAX
+            )));
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Ok(ImageInfo {
+            name: named.name.to_owned(),
+            version: named.version.to_owned(),
+            kind: named.kind,
+            digest: stack_digest(&digests, &imported.config)?,
+            files: layers.iter().map(|layer| layer.files).sum(),
+            size_bytes: layers.iter().map(|layer| layer.meta_bytes + layer.blob_bytes).sum(),
+            config: imported.config.clone(),
+            layers: digests,
+            created_ms: now.as_millis() as u64,
+            in_use: 0,
+        })
+    }
+
     /// A layer that is there already is the same to the byte: ours goes with the scratch directory.
     fn place_layer(&self, built: &std::path::Path, digest: &str) -> io::Result<()> {
         let place = self.layer_dir(digest);
@@ -74,26 +117,6 @@ fn manifest(summary: &Summary) -> Manifest {
         blob_bytes: summary.blob_bytes,
         data_bytes: summary.data_bytes,
     }
-}
-
-fn info(query: &ImportQuery, imported: &Imported) -> Result<ImageInfo> {
-    let layers: Vec<String> = imported.layers.iter().map(|layer| layer.summary.digest.clone()).collect();
-    let distinct: BTreeSet<&String> = layers.iter().collect();
-    debug_assert_eq!(distinct.len(), layers.len(), "an import drops equal layers");
-    let sum = |of: fn(&Summary) -> u64| imported.layers.iter().map(|layer| of(&layer.summary)).sum();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Ok(ImageInfo {
-        name: query.name.clone(),
-        version: query.version.clone(),
-        kind: query.kind,
-        digest: stack_digest(&layers, &imported.config)?,
-        files: sum(|summary| summary.files),
-        size_bytes: sum(|summary| summary.meta_bytes + summary.blob_bytes),
-        config: imported.config.clone(),
-        layers,
-        created_ms: now.as_millis() as u64,
-        in_use: 0,
-    })
 }
 
 /// Over the layers and the config: images that behave alike have one digest, whatever they are called.

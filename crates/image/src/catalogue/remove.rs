@@ -8,21 +8,17 @@ use std::{collections::HashSet, fs, io};
 use api::{Code, Error, Result};
 
 use super::{
-    Catalogue, disk, resolve,
+    Catalogue, Key, disk, resolve,
     store::{self, Scratch},
 };
 
 impl Catalogue {
     /// Removes an image (by digest: under all its names) and those of its layers that no other image has.
-    /// Errors: `not_found`; `conflict` while a sandbox lives on one of its layers.
+    /// `in_use` is asked of digests of images and of layers. Errors: `not_found`; `conflict` while a sandbox lives on it,
+    /// or on a layer that no other image has.
     pub fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
         let _changing = self.changing();
         let image = resolve::find(&self.images(), reference)?;
-        if image.info.layers.iter().any(|layer| in_use(layer)) {
-            let message =
-                format!("`{}:{}` is in use: stop its sandboxes first", image.info.name, image.info.version);
-            return Err(Error::new(Code::Conflict, message));
-        }
         let by_digest = reference.starts_with("blake3:");
         let keys: Vec<_> = self
             .images()
@@ -33,11 +29,17 @@ impl Catalogue {
             })
             .map(|(key, _)| key.clone())
             .collect();
+        let alone = self.unnamed_without(&keys, &image.info.layers);
+        if in_use(&image.info.digest) || alone.iter().any(|layer| in_use(layer)) {
+            let message =
+                format!("`{}:{}` is in use: stop its sandboxes first", image.info.name, image.info.version);
+            return Err(Error::new(Code::Conflict, message));
+        }
         for key in keys {
             self.unname(&key).map_err(disk("remove an image"))?;
             self.images_mut().remove(&key);
         }
-        for layer in self.unnamed(&image.info.layers) {
+        for layer in alone {
             self.discard(&layer).map_err(disk("remove a layer"))?;
         }
         Ok(())
@@ -52,7 +54,8 @@ impl Catalogue {
             names.map(|name| Ok(format!("blake3:{}", name?.file_name().to_string_lossy()))).collect()
         };
         let on_disk = on_disk().map_err(disk("read the layers"))?;
-        let unused: Vec<_> = self.unnamed(&on_disk).into_iter().filter(|layer| !in_use(layer)).collect();
+        let unused: Vec<_> =
+            self.unnamed_without(&[], &on_disk).into_iter().filter(|layer| !in_use(layer)).collect();
         for layer in &unused {
             self.discard(layer).map_err(disk("remove a layer"))?;
         }
@@ -69,10 +72,11 @@ impl Catalogue {
         }
     }
 
-    /// Those of `layers` that no image names.
-    fn unnamed(&self, layers: &[String]) -> Vec<String> {
+    /// Those of `layers` that no image names but, it may be, those of `keys`.
+    fn unnamed_without(&self, keys: &[Key], layers: &[String]) -> Vec<String> {
         let images = self.images();
-        let named: HashSet<&String> = images.values().flat_map(|image| &image.info.layers).collect();
+        let others = images.iter().filter(|(key, _)| !keys.contains(key));
+        let named: HashSet<&String> = others.flat_map(|(_, image)| &image.info.layers).collect();
         layers.iter().filter(|layer| !named.contains(layer)).cloned().collect()
     }
 

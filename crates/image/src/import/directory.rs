@@ -21,7 +21,25 @@ use crate::{
     error::{Error, Result, show},
 };
 
-pub fn walk(source: &Path, options: &Options, writer: &mut Writer) -> Result<()> {
+/// What is to become of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Keep,
+    /// As if it were not there; nor is anything below it.
+    LeaveOut,
+    /// It hides what a lower layer has there, and is not looked into.
+    Whiteout,
+}
+
+/// Decides on each path but the top, parents first. `path` is relative to the source.
+pub type Judge<'a> = dyn FnMut(&[u8], &Metadata) -> Result<Verdict> + 'a;
+
+/// Everything.
+pub fn all(_: &[u8], _: &Metadata) -> Result<Verdict> {
+    Ok(Verdict::Keep)
+}
+
+pub(super) fn walk(source: &Path, options: &Options, writer: &mut Writer, judge: &mut Judge) -> Result<()> {
     let metadata = fs::metadata(source).map_err(|e| unreadable(source, &e))?;
     if !metadata.is_dir() {
         return Err(Error::refused(format!("{}: not a directory", show(source.as_os_str().as_bytes()))));
@@ -34,6 +52,14 @@ pub fn walk(source: &Path, options: &Options, writer: &mut Writer) -> Result<()>
         for name in names(&dir)? {
             let (full, path) = (dir.join(&name), join(&path, name.as_bytes()));
             let metadata = fs::symlink_metadata(&full).map_err(|e| unreadable(&full, &e))?;
+            match judge(&path, &metadata)? {
+                Verdict::Keep => {}
+                Verdict::LeaveOut => continue,
+                Verdict::Whiteout => {
+                    walk.writer.tree().whiteout(&options.place(&path))?;
+                    continue;
+                }
+            }
             if metadata.is_dir() {
                 directories.push((full.clone(), path.clone()));
             }

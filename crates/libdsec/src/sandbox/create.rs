@@ -11,8 +11,9 @@ use std::{
 };
 
 use api::{
-    Class, Error, Result,
+    Class, Error, Result, SandboxId,
     arrow::{BoxStream, Front},
+    snapshot::ForkRequest,
     spec::{CreateEvent, CreateRequest, SandboxInfo, SandboxSpec},
 };
 use futures_core::Stream;
@@ -27,10 +28,51 @@ pub struct Created {
     inner: BoxStream<Result<Sandbox>>,
 }
 
+/// What is asked for, as often as need be: it carries a key.
+enum Asked {
+    Create(CreateRequest),
+    Fork(SandboxId, ForkRequest),
+}
+
+impl Asked {
+    fn count(&self) -> u32 {
+        match self {
+            Self::Create(request) => request.count,
+            Self::Fork(_, request) => request.count,
+        }
+    }
+
+    fn validate(&self) -> Result<()> {
+        match self {
+            Self::Create(request) => request.validate(),
+            Self::Fork(_, request) => request.validate(),
+        }
+    }
+
+    async fn ask(&self, front: &dyn Front) -> Result<BoxStream<CreateEvent>> {
+        match self {
+            Self::Create(request) => front.create(request.clone()).await,
+            Self::Fork(source, request) => front.fork(source, request.clone()).await,
+        }
+    }
+}
+
+fn made_up() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
 impl Created {
     pub(crate) fn new(front: Arc<dyn Front>, count: u32, spec: SandboxSpec, key: Option<String>) -> Self {
-        let key = key.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-        let request = CreateRequest { count, spec, idempotency_key: Some(key) };
+        let idempotency_key = Some(key.unwrap_or_else(made_up));
+        Self::asked(front, Asked::Create(CreateRequest { count, spec, idempotency_key }))
+    }
+
+    pub(crate) fn forked(front: Arc<dyn Front>, source: SandboxId, mut request: ForkRequest) -> Self {
+        request.idempotency_key.get_or_insert_with(made_up);
+        Self::asked(front, Asked::Fork(source, request))
+    }
+
+    fn asked(front: Arc<dyn Front>, request: Asked) -> Self {
         let batch = Batch { front, request, events: None, seen: HashSet::new(), attempt: 1, ended: false };
         Self {
             inner: stream::unfold(batch, |mut b| async move { b.next().await.map(|item| (item, b)) }).boxed(),
@@ -52,7 +94,7 @@ impl Stream for Created {
 
 struct Batch {
     front: Arc<dyn Front>,
-    request: CreateRequest,
+    request: Asked,
     events: Option<BoxStream<CreateEvent>>,
     /// Items answered already.
     seen: HashSet<u32>,
@@ -63,7 +105,7 @@ struct Batch {
 impl Batch {
     async fn next(&mut self) -> Option<Result<Sandbox>> {
         loop {
-            if self.ended || self.seen.len() >= self.request.count as usize && self.request.count > 0 {
+            if self.ended || self.seen.len() >= self.request.count() as usize && self.request.count() > 0 {
                 return None;
             }
             let Some(events) = &mut self.events else {
@@ -88,7 +130,7 @@ impl Batch {
     async fn ask(&mut self) -> Result<()> {
         self.request.validate()?;
         loop {
-            let error = match self.front.create(self.request.clone()).await {
+            let error = match self.request.ask(self.front.as_ref()).await {
                 Ok(events) if self.attempt <= retry::ATTEMPTS_MAX => {
                     self.events = Some(events);
                     self.attempt += 1;

@@ -15,6 +15,13 @@ type To = Arc<dyn Front>;
 
 /// Every route of `Edge`.
 pub(crate) fn routes() -> Vec<Route<To>> {
+    let mut routes = life_routes();
+    routes.extend(super::disk::routes());
+    routes
+}
+
+/// From create to stop.
+fn life_routes() -> Vec<Route<To>> {
     vec![
         Route::new(
             On::Post,

@@ -18,7 +18,8 @@ use api::{
     file::*,
     frame::{ClientFrame, ServerFrame, Stream},
     image::{ImageConfig, ImageInfo, ImportQuery},
-    spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
+    snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
+    spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, SandboxSpec, TtlRequest},
     state::State,
 };
 use async_trait::async_trait;
@@ -407,6 +408,31 @@ impl Edge for FakeEdge {
         let mut info = self.get(id)?;
         info.expires_ms = request.ttl_ms;
         Ok(info)
+    }
+    async fn checkpoint(&self, id: &SandboxId, request: CheckpointRequest) -> Result<Checkpoint> {
+        self.get(id)?;
+        Ok(Checkpoint { name: request.name.unwrap_or_else(|| "made-up".into()), created_ms: 7 })
+    }
+    async fn checkpoint_list(&self, id: &SandboxId) -> Result<Vec<Checkpoint>> {
+        self.get(id)?;
+        Ok(vec![Checkpoint { name: "a b".into(), created_ms: 7 }])
+    }
+    async fn checkpoint_remove(&self, id: &SandboxId, name: &str) -> Result<()> {
+        self.get(id)?;
+        if name == "a b" { Ok(()) } else { Err(Error::not_found(format!("no checkpoint `{name}`"))) }
+    }
+    async fn rollback(&self, id: &SandboxId, _request: RollbackRequest) -> Result<SandboxInfo> {
+        self.inspect(id).await
+    }
+    async fn fork(&self, id: &SandboxId, request: ForkRequest) -> Result<BoxStream<CreateEvent>> {
+        let spec = self.inspect(id).await?.spec;
+        let spec = SandboxSpec { name: None, ..spec };
+        self.create(CreateRequest { count: request.count, spec, idempotency_key: request.idempotency_key })
+            .await
+    }
+    async fn pack_diff(&self, id: &SandboxId, _request: PackRequest) -> Result<PackReport> {
+        self.inspect(id).await?;
+        Err(Error::new(Code::Unsupported, "the fake has no disk"))
     }
     async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
         self.get(id)?;

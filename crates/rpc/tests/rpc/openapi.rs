@@ -42,6 +42,7 @@ async fn every_listed_operation_is_served_and_every_reference_resolves() {
             .replace("{id}", node.id.as_str())
             .replace("{exec}", ExecId::new().as_str())
             .replace("{port}", "1")
+            .replace("{name}", "x")
             .replace("{path}", "x")
             .replace("{reference}", "absent");
         assert!(!filled.contains(['{', '}']), "{filled}");

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use api::{Error, Result, SandboxId};
 
 use super::{Shared, blocking, kept, process};
-use crate::{Handle, Record};
+use crate::{Handle, Record, TEMPORARY};
 
 pub(super) async fn adopt(shared: &Arc<Shared>, id: &SandboxId, record: &Record) -> Result<Handle> {
     let kept = kept(record)?;
@@ -17,6 +17,9 @@ pub(super) async fn adopt(shared: &Arc<Shared>, id: &SandboxId, record: &Record)
         if !on_pool.socket(&name).exists() {
             return Err(io::ErrorKind::NotFound.into());
         }
+        // A snapshot that the earlier process was in the middle of.
+        on_pool.layout.of(husk.slot).thaw()?;
+        on_pool.volume.remove_snapshots(name.as_str(), |snapshot| snapshot.starts_with(TEMPORARY))?;
         on_pool.slots.lock().expect("no panic while held").insert(husk.slot);
         on_pool.names.lock().expect("no panic while held").insert(name);
         Ok(found)

@@ -25,6 +25,8 @@ const TCP_SHARE: u64 = 4;
 /// The kernel's default scheduling period.
 const PERIOD_US: u64 = 100_000;
 
+const FREEZE: &str = "cgroup.freeze";
+
 /// Where this machine has its cgroup hierarchies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -235,6 +237,29 @@ impl Cgroups {
         fs::write(pids.join("pids.max"), limits.pids_max.to_string())
     }
 
+    /// Holds all that runs inside at a point between two system calls, until the answer is dropped. Errors: `TimedOut`,
+    /// where a process does not get there within `patience`; all goes on then.
+    pub fn freeze(&self, patience: Duration) -> io::Result<Frozen> {
+        let frozen = Frozen(self.boxed());
+        fs::write(frozen.0.join(FREEZE), "1")?;
+        let deadline = Instant::now() + patience;
+        let mut pause = Duration::from_micros(50);
+        // Not by poll: the kernel tells of it up to 10 ms late.
+        while !fs::read_to_string(frozen.0.join("cgroup.events"))?.contains("frozen 1") {
+            if Instant::now() >= deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "a process inside cannot be frozen"));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(2));
+        }
+        Ok(frozen)
+    }
+
+    /// Whatever an earlier process of ours has frozen goes on. Idempotent.
+    pub fn thaw(&self) -> io::Result<()> {
+        fs::write(self.boxed().join(FREEZE), "0")
+    }
+
     /// Kills all that runs inside, frozen or not, and the agent beside it.
     pub fn kill(&self) -> io::Result<()> {
         match fs::write(self.v2.join("cgroup.kill"), "1") {
@@ -252,6 +277,17 @@ impl Cgroups {
         dirs.extend([self.boxed(), self.v2.join("agent"), self.v2.clone()]);
         dirs.extend(self.v1.iter().map(|(_, dir)| dir.clone()));
         dirs.iter().try_for_each(|dir| remove_dir(dir, deadline))
+    }
+}
+
+/// See [`Cgroups::freeze`].
+pub struct Frozen(PathBuf);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(self.0.join(FREEZE), "0") {
+            tracing::warn!(%error, cgroup = %self.0.display(), "cannot be thawed");
+        }
     }
 }
 

@@ -38,13 +38,13 @@ pub(super) async fn create(
     let kept = Kept { upper: upper.clone(), egress, husk: None };
     note(&serde_json::to_value(&kept).map_err(|e| Error::internal(e.to_string()))?);
     let ask = ask(plan, upper);
-    let (on_pool, disk_bytes_max) = (shared.clone(), plan.spec.disk_bytes_max);
+    let (on_pool, disk_bytes_max, disk) = (shared.clone(), plan.spec.disk_bytes_max, plan.disk.clone());
     let made = blocking("create", move || {
         let mut undo = Undo { shared: on_pool.clone(), id: ask.id.clone(), kept, armed: true };
         on_pool.names.lock().expect("no panic while held").insert(ask.id.clone());
         if let Upper::Disk(_) = &ask.upper {
             let upper = tracing::debug_span!("runtime.upper");
-            upper.in_scope(|| on_pool.volume.make_upper(ask.id.as_str(), disk_bytes_max))?;
+            upper.in_scope(|| on_pool.volume.make_upper(ask.id.as_str(), disk_bytes_max, disk.as_deref()))?;
         }
         let listener = listen(&on_pool, &ask.id)?;
         let forge = tracing::debug_span!("runtime.forge");

@@ -21,13 +21,26 @@ use crate::Record;
 const PATIENCE: Duration = Duration::from_millis(limit::STOP_MS_MAX / 2);
 
 #[tracing::instrument(level = "debug", name = "runtime.stop", skip_all)]
-pub(super) async fn stop(shared: &Arc<Shared>, id: &SandboxId, record: &Record) -> Result<()> {
+pub(super) async fn stop(
+    shared: &Arc<Shared>,
+    id: &SandboxId,
+    record: &Record,
+    how: fn(&Shared, &SandboxId, &Kept) -> io::Result<()>,
+) -> Result<()> {
     let (shared, id, kept) = (shared.clone(), id.clone(), kept(record)?);
-    blocking("stop", move || remove(&shared, &id, &kept)).await
+    blocking("stop", move || how(&shared, &id, &kept)).await
 }
 
 /// Removes all that `kept` and `id` name.
 pub(super) fn remove(shared: &Shared, id: &SandboxId, kept: &Kept) -> io::Result<()> {
+    reset(shared, id, kept)?;
+    shared.volume.remove_snapshots(id.as_str(), |_| true)?;
+    shared.names.lock().expect("no panic while held").remove(id);
+    Ok(())
+}
+
+/// The same, but its snapshots stay, and so does its name in what the sweep spares.
+pub(super) fn reset(shared: &Shared, id: &SandboxId, kept: &Kept) -> io::Result<()> {
     if let Some(husk) = &kept.husk {
         tracing::debug_span!("runtime.husk").in_scope(|| remove_husk(shared, husk))?;
         if kept.egress {
@@ -42,7 +55,6 @@ pub(super) fn remove(shared: &Shared, id: &SandboxId, kept: &Kept) -> io::Result
         slot::release(husk.slot)?;
         shared.slots.lock().expect("no panic while held").remove(&husk.slot);
     }
-    shared.names.lock().expect("no panic while held").remove(id);
     Ok(())
 }
 

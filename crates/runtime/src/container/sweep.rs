@@ -30,6 +30,9 @@ impl Shared {
         for id in self.unknown(&self.volume.uppers())? {
             self.volume.remove_upper(id.as_str())?;
         }
+        for id in self.unknown(&self.volume.snapshots())? {
+            self.volume.remove_snapshots(id.as_str(), |_| true)?;
+        }
         for id in self.unknown(&self.config.data.join("run"))? {
             stop::remove_run_dir(self, &id)?;
         }

@@ -11,7 +11,10 @@ use std::{
     process::Command,
 };
 
-use linux::{btrfs, loopdev, mount};
+use linux::{
+    btrfs::{self, Access},
+    loopdev, mount,
+};
 use rustix::mount::MountAttrFlags;
 
 /// The least size of a volume file: btrfs wants about 110 MiB.
@@ -38,6 +41,7 @@ impl Volume {
             volume.mount_file(&data.join("volume.btrfs"))?;
         }
         fs::create_dir_all(volume.uppers())?;
+        fs::create_dir_all(volume.snapshots())?;
         match btrfs::enable_quota(File::open(&volume.at)?.as_fd()) {
             // Already on.
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -67,25 +71,75 @@ impl Volume {
         Ok(())
     }
 
+    /// Snapshots of a sandbox's writable part: `<sandbox>/<name>`.
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.at.join("snapshots")
+    }
+
+    /// The writable part of `name` as it is now, read-only. Gives its path.
+    pub(crate) fn snapshot(&self, sandbox: &str, name: &str) -> io::Result<PathBuf> {
+        self.check_room()?;
+        let dir = self.snapshots().join(sandbox);
+        fs::create_dir_all(&dir)?;
+        let upper = File::open(self.uppers().join(sandbox))?;
+        btrfs::snapshot(upper.as_fd(), File::open(&dir)?.as_fd(), name, Access::ReadOnly)?;
+        Ok(dir.join(name))
+    }
+
+    /// Idempotent.
+    pub(crate) fn remove_snapshot(&self, sandbox: &str, name: &str) -> io::Result<()> {
+        match File::open(self.snapshots().join(sandbox)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(dir) => gone(btrfs::destroy_subvolume(dir.as_fd(), name)),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// All of a sandbox that `doomed` picks by name. Idempotent.
+    pub(crate) fn remove_snapshots(&self, sandbox: &str, doomed: impl Fn(&str) -> bool) -> io::Result<()> {
+        let dir = self.snapshots().join(sandbox);
+        let names = match fs::read_dir(&dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            names => names?,
+        };
+        for name in names {
+            let name = name?.file_name().to_string_lossy().into_owned();
+            if doomed(&name) {
+                self.remove_snapshot(sandbox, &name)?;
+            }
+        }
+        match fs::remove_dir(&dir) {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            done => gone(done),
+        }
+    }
+
     pub(crate) fn uppers(&self) -> PathBuf {
         self.at.join("uppers")
     }
 
-    /// A subvolume with `up` and `wk` in it, bounded to `bytes_max`. On an error nothing is left.
-    /// Errors: `StorageFull` where the node has no room for another.
-    pub(crate) fn make_upper(&self, name: &str, bytes_max: u64) -> io::Result<()> {
-        let below = self.at.parent().unwrap_or(&self.at);
-        if free_bytes(&self.at)?.min(free_bytes(below)?) < FREE_BYTES_MIN {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
+    /// A subvolume with `up` and `wk` in it, empty or as in the snapshot `from`, bounded to `bytes_max`. On an error
+    /// nothing is left. Errors: `StorageFull` where the node has no room for another.
+    pub(crate) fn make_upper(&self, name: &str, bytes_max: u64, from: Option<&Path>) -> io::Result<()> {
+        self.check_room()?;
         let uppers = File::open(self.uppers())?;
-        btrfs::create_subvolume(uppers.as_fd(), name)?;
+        match from {
+            None => btrfs::create_subvolume(uppers.as_fd(), name)?,
+            Some(from) => {
+                btrfs::snapshot(File::open(from)?.as_fd(), uppers.as_fd(), name, Access::ReadWrite)?;
+            }
+        }
         let fill = || {
             let dir = self.uppers().join(name);
             let subvolume = File::open(&dir)?;
             let id = btrfs::subvolume_id(subvolume.as_fd())?;
             btrfs::limit_subvolume(subvolume.as_fd(), id, bytes_max)?;
-            fs::create_dir(dir.join("up"))?;
+            if from.is_some() {
+                // overlayfs marks it at a volatile mount and refuses it at the next.
+                fs::remove_dir_all(dir.join("wk"))?;
+            } else {
+                fs::create_dir(dir.join("up"))?;
+            }
             fs::create_dir(dir.join("wk"))
         };
         fill().inspect_err(|_| {
@@ -93,18 +147,31 @@ impl Volume {
         })
     }
 
+    fn check_room(&self) -> io::Result<()> {
+        let below = self.at.parent().unwrap_or(&self.at);
+        if free_bytes(&self.at)?.min(free_bytes(below)?) < FREE_BYTES_MIN {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
     /// Idempotent.
     pub(crate) fn remove_upper(&self, name: &str) -> io::Result<()> {
         let uppers = File::open(self.uppers())?;
-        match btrfs::destroy_subvolume(uppers.as_fd(), name) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
-        }
+        gone(btrfs::destroy_subvolume(uppers.as_fd(), name))
     }
 
     /// The loop device goes with it.
     pub(crate) fn unmount(&self) -> io::Result<()> {
         if self.mounted { mount::detach(&self.at) } else { Ok(()) }
+    }
+}
+
+/// What was gone already is no error.
+fn gone(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use linux::exits::ChildExits;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{
@@ -58,7 +59,10 @@ impl Forge {
         let mut clients: Vec<OwnedFd> = Vec::new();
         let mut pool: Vec<Husk> = Vec::new();
         let mut refill_failed = false;
+        // A sandbox's first process ends only once all of its processes are collected, and some of them are ours then.
+        let exits = ChildExits::watch()?;
         loop {
+            exits.clear();
             reap();
             let wants_more = pool.len() < self.config.pool_size;
             let patience = match (wants_more, refill_failed) {
@@ -67,7 +71,8 @@ impl Forge {
                 (true, true) => REFILL_PAUSE,
                 (false, _) => IDLE,
             };
-            let ready = wait(listener, &clients, &patience)?;
+            // A death alone is no quiet: the next look is at the dead.
+            let Some(ready) = wait(&exits, listener, &clients, &patience)? else { continue };
             if ready.is_empty() && wants_more {
                 refill_failed = self.refill(&mut pool);
                 continue;
@@ -185,15 +190,25 @@ fn failed(error: &io::Error) -> Answer {
     Answer::Failed { message: error.to_string(), refused: error.kind() == io::ErrorKind::InvalidInput }
 }
 
-/// Which are readable: 0 is the listener, n + 1 the client n.
-fn wait(listener: &OwnedFd, clients: &[OwnedFd], patience: &Timespec) -> io::Result<Vec<usize>> {
+/// Which are readable: 0 is the listener, n + 1 the client n; none after `patience`. None: a child has died, and that is
+/// all.
+fn wait(
+    exits: &ChildExits,
+    listener: &OwnedFd,
+    clients: &[OwnedFd],
+    patience: &Timespec,
+) -> io::Result<Option<Vec<usize>>> {
     let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
     fds.extend(clients.iter().map(|c| PollFd::new(c, PollFlags::IN)));
+    fds.push(PollFd::new(exits, PollFlags::IN));
     match poll(&mut fds, Some(patience)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(e) => return Err(e.into()),
     }
-    Ok(fds.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty()).map(|(i, _)| i).collect())
+    let died = fds.pop().is_some_and(|fd| !fd.revents().is_empty());
+    let ready: Vec<usize> =
+        fds.iter().enumerate().filter(|(_, fd)| !fd.revents().is_empty()).map(|(i, _)| i).collect();
+    Ok((!died || !ready.is_empty()).then_some(ready))
 }
 
 /// Collects children that have ended: sandboxes of long ago, and orphans of theirs.
