@@ -4,7 +4,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{image, node, sandbox};
+use crate::{image, mcp, node, sandbox};
 
 const GROUPS: &str = "\
 Sandboxes:
@@ -21,6 +21,9 @@ Sandboxes:
 
 Images:
   image         Import, list, inspect and remove images
+
+Agents:
+  mcp           Serve sandboxes as tools of the Model Context Protocol
 
 Server:
   up            Start the server on this machine
@@ -93,6 +96,8 @@ pub(crate) enum Verb {
     Stop(sandbox::stop::Args),
     /// Move a sandbox's deadline
     Ttl(sandbox::ttl::Args),
+    /// Serve sandboxes as tools of the Model Context Protocol
+    Mcp(mcp::Args),
 }
 
 #[cfg(test)]

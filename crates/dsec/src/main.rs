@@ -6,6 +6,7 @@
 mod cli;
 mod config;
 mod image;
+mod mcp;
 mod node;
 mod outcome;
 mod print;
@@ -59,5 +60,6 @@ async fn dispatch(cli: Cli) -> Outcome {
         Verb::Port(args) => sandbox::port::run(args, json).await,
         Verb::Stop(args) => sandbox::stop::run(args, json).await,
         Verb::Ttl(args) => sandbox::ttl::run(args, json).await,
+        Verb::Mcp(args) => mcp::run(args, json).await,
     }
 }
