@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// With --listen: a name by which this may be called, beside loopback and its address; may be repeated
     #[arg(long, value_name = "NAME", requires = "listen")]
     allow_host: Vec<String>,
-    /// With --listen: an origin of pages that may call this, e.g. https://example.org; may be repeated
+    /// With --listen: an origin of pages that may call this, e.g. `https://example.org`; may be repeated
     #[arg(long, value_name = "ORIGIN", requires = "listen")]
     allow_origin: Vec<String>,
     /// An id or a name: act in this one sandbox

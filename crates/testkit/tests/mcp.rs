@@ -34,6 +34,7 @@ fn main() -> ExitCode {
             too_many_calls_are_told,
             a_cancelled_call_kills_its_command,
             input_closed_in_the_middle,
+            a_client_that_does_not_read,
             sigterm_leaves_nothing,
             kill_9_leaves_a_short_lease,
             a_sandbox_that_ended_is_replaced,
@@ -487,6 +488,28 @@ async fn input_closed_in_the_middle(node: &Node) {
     assert_eq!(session.ended().await, 0);
     // And one that says nothing at all.
     assert_eq!(Session::spawn(node, OWN).end().await, 0);
+}
+
+async fn a_client_that_does_not_read(node: &Node) {
+    for by_signal in [false, true] {
+        let mut session = Session::start(node, OWN).await;
+        let id = id(&mut session).await;
+        // More than a pipe holds.
+        for _ in 0..20 {
+            session.send_call("exec", json!({"command": "seq 1 10000"})).await;
+        }
+        tokio::time::sleep(S(1)).await;
+        if by_signal {
+            let pid = session.child.id().unwrap().to_string();
+            assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
+        } else {
+            session.close_input();
+        }
+        let start = Instant::now();
+        assert_eq!(session.ended().await, 0);
+        assert!(start.elapsed() < S(8), "{:?}", start.elapsed());
+        assert!(is_gone(node, &id).await);
+    }
 }
 
 async fn sigterm_leaves_nothing(node: &Node) {
