@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import Node
 
 DOCS = Path(__file__).parents[2] / "docs"
 # Page, its examples, the first Python that has what they use, and what a warning is: not all of them are of our making.
 PAGES = [
     ("python.md", 7, (3, 10), "error"),
     ("mini-swe-agent.md", 1, (3, 10), "ignore"),
+    ("mcp.md", 2, (3, 10), "ignore"),
     ("inspect.md", 1, (3, 11), "ignore"),
     ("harbor.md", 1, (3, 12), "ignore"),
 ]
@@ -39,9 +42,10 @@ def test_the_page_has_them(page: str, count: int) -> None:
         for title, code in examples(page)
     ],
 )
-def test_example(code: str, warning: str, node: object, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", "-W", warning, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+def test_example(code: str, warning: str, node: Node, tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-W", warning, "-c", code]
+    # Some call the program by its name.
+    env = {**os.environ, "PATH": f"{node.binary.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

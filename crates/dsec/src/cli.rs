@@ -4,7 +4,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{image, node, sandbox};
+use crate::{image, mcp, node, sandbox};
 
 const GROUPS: &str = "\
 Sandboxes:
@@ -25,6 +25,9 @@ Sandboxes:
 
 Images:
   image         Import, list, inspect and remove images
+
+Agents:
+  mcp           Serve sandboxes as tools of the Model Context Protocol
 
 Server:
   up            Start the server on this machine
@@ -106,6 +109,8 @@ pub(crate) enum Verb {
     Fork(sandbox::fork::Args),
     /// Make an image of what a sandbox has written
     Pack(sandbox::pack::Args),
+    /// Serve sandboxes as tools of the Model Context Protocol
+    Mcp(mcp::Args),
 }
 
 #[cfg(test)]

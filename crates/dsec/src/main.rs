@@ -6,6 +6,7 @@
 mod cli;
 mod config;
 mod image;
+mod mcp;
 mod node;
 mod outcome;
 mod print;
@@ -63,5 +64,6 @@ async fn dispatch(cli: Cli) -> Outcome {
         Verb::Rollback(args) => sandbox::checkpoint::rollback(args, json).await,
         Verb::Fork(args) => sandbox::fork::run(args, json).await,
         Verb::Pack(args) => sandbox::pack::run(args, json).await,
+        Verb::Mcp(args) => mcp::run(args, json).await,
     }
 }

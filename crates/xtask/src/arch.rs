@@ -24,7 +24,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("e2b", &["api", "rpc"]),
     ("apiserver", &["api", "rpc", "iam", "e2b"]),
     ("libdsec", &["api", "rpc"]),
-    ("dsec", &["api", "linux", "rpc", "iam", "image", "runtime", "edge", "e2b", "apiserver", "libdsec"]),
+    ("mcp", &["libdsec"]),
+    (
+        "dsec",
+        &["api", "linux", "rpc", "iam", "image", "runtime", "edge", "e2b", "apiserver", "libdsec", "mcp"],
+    ),
     (
         "testkit",
         &["api", "linux", "rpc", "iam", "image", "runtime", "aether", "edge", "apiserver", "libdsec"],

@@ -11,9 +11,19 @@ use crate::units;
 pub(crate) struct SpecArgs {
     /// NAME, NAME:VERSION or a digest
     pub(crate) image: String,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Its life, e.g. 30m or 2h; then it is stopped
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, default_value = "1h", help_heading = "Limits")]
+    ttl: Duration,
+}
+
+/// All of a sandbox but its image and its life: what `dsec mcp`, whose sandboxes live as long as it does, takes too.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ShapeArgs {
     /// A name, unique while the sandbox lives
     #[arg(long)]
-    pub(crate) name: Option<String>,
+    name: Option<String>,
     /// Layers above the image, in order; may be repeated
     #[arg(long, value_name = "IMAGE", help_heading = "Layers")]
     workspace: Vec<String>,
@@ -32,9 +42,6 @@ pub(crate) struct SpecArgs {
     /// Most disk that it may write, e.g. 10G
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size, default_value = "10G", help_heading = "Limits")]
     disk: u64,
-    /// Its life, e.g. 30m or 2h; then it is stopped
-    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, default_value = "1h", help_heading = "Limits")]
-    ttl: Duration,
     /// What it may reach
     #[arg(long, value_enum, default_value_t = NetworkArg::None)]
     network: NetworkArg,
@@ -88,6 +95,13 @@ enum KindArg {
 impl SpecArgs {
     /// Errors: `invalid_argument` with the field's name.
     pub(crate) fn into_spec(self) -> Result<SandboxSpec> {
+        self.shape.into_spec(self.image, self.ttl)
+    }
+}
+
+impl ShapeArgs {
+    /// Errors: `invalid_argument` with the field's name.
+    pub(crate) fn into_spec(self, image: String, ttl: Duration) -> Result<SandboxSpec> {
         let spec = SandboxSpec {
             kind: match self.kind {
                 KindArg::Container => Kind::Container,
@@ -102,7 +116,7 @@ impl SpecArgs {
             cpu_millis_max: self.cpus,
             pids_max: self.pids,
             disk_bytes_max: self.disk,
-            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
+            ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
             network: match self.network {
                 NetworkArg::None => Network::None,
                 NetworkArg::Egress => Network::Egress,
@@ -117,7 +131,7 @@ impl SpecArgs {
             workdir: self.workdir,
             hostname: self.hostname,
             labels: self.label.into_iter().collect(),
-            ..SandboxSpec::new(self.image)
+            ..SandboxSpec::new(image)
         };
         spec.validate()?;
         Ok(spec)
