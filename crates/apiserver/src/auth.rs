@@ -10,7 +10,7 @@ use iam::Iam;
 pub(crate) struct Keys(pub(crate) Iam);
 
 #[async_trait]
-impl e2b::Keys for Keys {
+impl rpc::Keys for Keys {
     async fn check(&self, key: &str) -> Result<()> {
         self.0.authenticate(key).await.map(drop)
     }

@@ -43,12 +43,14 @@ impl Apiserver {
         native(Arc::new(self))
     }
 
-    /// The same, and the API of E2B beside it on the same listener, with the same keys.
-    pub async fn router_with_e2b(self, config: e2b::Config) -> Result<Router> {
+    /// The same, and the foreign APIs beside it on the same listener, with the same keys.
+    pub async fn router_with_faces(self, e2b: e2b::Config) -> Result<Router> {
         let secret = self.iam.secret(E2B_SECRET).await?;
         let keys = Arc::new(auth::Keys(self.iam.clone()));
         let front = Arc::new(self);
-        Ok(e2b::E2b::new(front.clone(), keys, config, secret).before(native(front)))
+        let router = native(front.clone());
+        let router = swerex::Swerex::new(front.clone(), keys.clone()).before(router);
+        Ok(e2b::E2b::new(front, keys, e2b, secret).before(router))
     }
 
     /// The edge that an id names. Errors: `not_found`, as for an id that the edge does not know.

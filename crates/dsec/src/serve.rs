@@ -51,7 +51,7 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     let edge = backend.edge(&config).await.context("the edge")?;
     let address = listener.local_addr()?;
     let server = Apiserver::new(iam, [(config.edge_id()?, edge.clone() as Arc<dyn api::arrow::Front>)]);
-    let router = server.router_with_e2b(config.e2b.clone()).await.context("the API of E2B")?;
+    let router = server.router_with_faces(config.e2b.clone()).await.context("the foreign APIs")?;
     let asked = asked_to_end()?;
     config.announce(address, &key)?;
     node::log::keep_bounded(&config.data);

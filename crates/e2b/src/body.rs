@@ -1,32 +1,23 @@
 //! JSON bodies within bounds, and query strings.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use api::limit;
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, Uri, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use rpc::BodyFault;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::fault::Fault;
 
-/// A JSON body must be all there by then.
-const DEADLINE: Duration = Duration::from_secs(30);
-
 /// The body, whole. Errors: too large, too slow, broken off.
 pub(crate) async fn whole(body: Body) -> Result<Bytes, Fault> {
-    let limited = Limited::new(body, limit::REQUEST_BODY_BYTES_MAX);
-    match tokio::time::timeout(DEADLINE, limited.collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(e)) if e.is::<LengthLimitError>() => Err(Fault::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "resource_exhausted",
-            format!("body: over {} bytes", limit::REQUEST_BODY_BYTES_MAX),
-        )),
-        Ok(Err(_)) => Err(Fault::invalid("body: broke off before its end")),
-        Err(_) => Err(Fault::late(format!("body: not all there after {} s", DEADLINE.as_secs()))),
-    }
+    rpc::whole_body(body).await.map_err(|fault| match fault {
+        BodyFault::TooLarge => {
+            Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "resource_exhausted", fault.to_string())
+        }
+        other => api::Error::from(other).into(),
+    })
 }
 
 /// `T` from JSON; an empty body is an empty object. Errors: with what is wrong, bounded.

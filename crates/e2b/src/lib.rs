@@ -25,7 +25,6 @@ mod token;
 use std::sync::Arc;
 
 use api::arrow::Front;
-use async_trait::async_trait;
 use axum::{
     Router,
     body::Body,
@@ -36,17 +35,11 @@ use axum::{
 use http::Request;
 
 pub use config::Config;
+use rpc::Keys;
 
 use filesystem::{accounts::Accounts, watchers::Watchers};
 use target::Target;
 use token::Tokens;
-
-/// Who checks API keys.
-#[async_trait]
-pub trait Keys: Send + Sync {
-    /// Errors: `unauthenticated`.
-    async fn check(&self, key: &str) -> api::Result<()>;
-}
 
 /// The face. One for each apiserver.
 pub struct E2b {

@@ -34,8 +34,11 @@ pub use request::{HEADER as REQUEST_ID_HEADER, current as request_id};
 pub use serve::proxy;
 #[cfg(feature = "serve")]
 pub use serve::{
-    Listener, Stopping, byte_stream, chronus_router, error_response, front_router, serve, to_the_end,
+    BodyFault, Keys, Listener, Stopping, byte_stream, chronus_router, error_response, front_router, serve,
+    to_the_end, whole_body,
 };
+#[cfg(all(feature = "serve", feature = "multipart"))]
+pub use serve::{Field, Parts, part_bytes};
 
 /// The `Upgrade` token of a connection to a port: raw bytes both ways.
 pub const PORT_PROTOCOL: &str = "dsec-tcp";

@@ -10,7 +10,10 @@ mod dispatch;
 pub(crate) mod exec;
 pub(crate) mod file;
 pub(crate) mod image;
+mod keys;
 mod listen;
+#[cfg(feature = "multipart")]
+mod multipart;
 pub(crate) mod port;
 #[cfg(feature = "call")]
 pub(crate) mod proxy;
@@ -19,6 +22,7 @@ pub(crate) mod sandbox;
 #[cfg(feature = "http2")]
 mod sniff;
 pub(crate) mod tar;
+mod whole;
 
 use std::sync::Arc;
 
@@ -30,9 +34,13 @@ use axum::{Router, response::Response};
 use http::Extensions;
 
 pub use call::{byte_stream, to_the_end};
+pub use keys::Keys;
 pub use listen::{Listener, Stopping, serve};
+#[cfg(feature = "multipart")]
+pub use multipart::{Field, Parts, part_bytes};
 #[cfg(feature = "call")]
 pub use proxy::proxy;
+pub use whole::{BodyFault, whole_body};
 
 use crate::route;
 

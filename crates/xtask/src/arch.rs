@@ -22,7 +22,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("aether", &["api", "linux", "rpc"]),
     ("edge", &["api", "linux", "rpc", "runtime", "image"]),
     ("e2b", &["api", "rpc"]),
-    ("apiserver", &["api", "rpc", "iam", "e2b"]),
+    ("swerex", &["api", "rpc"]),
+    ("apiserver", &["api", "rpc", "iam", "e2b", "swerex"]),
     ("libdsec", &["api", "rpc"]),
     ("mcp", &["libdsec"]),
     (

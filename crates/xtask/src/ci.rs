@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{arch, debian, deny, e2b, fuzz, image, lab, leak, python, step, tidy};
+use crate::{arch, debian, deny, e2b, fuzz, image, lab, leak, python, step, stock::Binaries, swerex, tidy};
 use count::Count;
 
 /// One step's tests; more means that something hangs.
@@ -47,6 +47,7 @@ const STEPS: &[Step] = &[
     ("doc tests", doc_tests),
     ("python", python_tests),
     ("e2b", stock_e2b),
+    ("swerex", stock_swerex),
     ("lab", lab_tests),
     ("fuzz", |state| fuzz::ci().map(|targets| state.count.passed += targets)),
 ];
@@ -123,9 +124,19 @@ fn python_tests(state: &mut State) -> Result<()> {
 
 /// The stock package of E2B, in several versions, against a node.
 fn stock_e2b(state: &mut State) -> Result<()> {
-    let node = e2b::Binaries { dsec: step::built_dsec()?, aether: state.aether.clone() };
+    let node = Binaries { dsec: step::built_dsec()?, aether: state.aether.clone() };
     let mut count = Count::default();
     let done = e2b::drive(&node, &state.rootfs, e2b::VERSIONS, &[], |line| count.read(line));
+    count.settle();
+    state.count.add(&count);
+    done
+}
+
+/// The stock package of SWE-ReX, in several versions, against a node; its own tests as well.
+fn stock_swerex(state: &mut State) -> Result<()> {
+    let node = Binaries { dsec: step::built_dsec()?, aether: state.aether.clone() };
+    let mut count = Count::default();
+    let done = swerex::drive(&node, &state.rootfs, swerex::VERSIONS, &[], |line| count.read(line));
     count.settle();
     state.count.add(&count);
     done

@@ -61,8 +61,8 @@ pub const DEMO: &[&str] = &[
     "python3-pip",
 ];
 
-/// What a node and the stock E2B packages need on the host.
-pub const E2B: &[&str] = &["btrfs-progs", "nftables", "iproute2", "python3", "python3-venv", "python3-pip"];
+/// What a node and the stock packages of foreign APIs need on the host.
+pub const STOCK: &[&str] = &["btrfs-progs", "nftables", "iproute2", "python3", "python3-venv", "python3-pip"];
 
 /// What the peers of the benchmark need.
 pub const BENCH: &[&str] =

@@ -17,6 +17,8 @@ mod leak;
 mod python;
 mod road;
 mod step;
+mod stock;
+mod swerex;
 mod tidy;
 mod up;
 
@@ -50,6 +52,8 @@ enum Verb {
     Deny,
     /// Drive a node with the stock e2b package, in several versions
     E2b(e2b::Args),
+    /// Drive a node with the stock swe-rex package, in several versions, and with its own tests
+    Swerex(swerex::Args),
     /// Print each file of a verb's road, with the line of its entry: `cargo xtask path create`
     Path { verb: String },
     /// Build the default base image (a root file system in a tar) from Debian packages; cached
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         Verb::Arch => arch::run(),
         Verb::Deny => deny::run(),
         Verb::E2b(args) => e2b::run(&args),
+        Verb::Swerex(args) => swerex::run(&args),
         Verb::Path { verb } => road::run(&verb),
         Verb::Image(args) => image::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),

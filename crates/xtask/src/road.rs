@@ -10,7 +10,7 @@ use crate::{step, tidy::scan};
 
 /// The order of the hops; a crate that is not here comes last.
 const HOPS: &[&str] =
-    &["dsec", "libdsec", "e2b", "apiserver", "edge", "image", "runtime", "aether", "linux", "api"];
+    &["dsec", "libdsec", "e2b", "swerex", "apiserver", "edge", "image", "runtime", "aether", "linux", "api"];
 
 pub fn run(verb: &str) -> Result<()> {
     if verb.is_empty() || !verb.chars().all(|c| c.is_ascii_lowercase() || c == '_') {

@@ -221,3 +221,28 @@ async fn the_key_does_not_reach_a_port_inside_and_the_apps_own_does() {
     let (_, _, seen) = ask(cluster.address, "GET", &path, &both).await;
     assert!(!seen.contains(&cluster.key) && seen.contains("Bearer app"), "{seen}");
 }
+
+#[tokio::test]
+async fn a_sandbox_of_any_edge_is_a_runtime_of_swerex_with_the_same_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let iam = Iam::open(directory.path().join("iam.db")).await.unwrap();
+    let key = format!("x-api-key: {}\r\n", iam.create_key("test").await.unwrap());
+    for edge in [local(), remote().await] {
+        let id = create(&*edge).await;
+        let server = Apiserver::new(iam.clone(), [(id.edge(), edge)]);
+        let address = serve(server.router_with_faces(Default::default()).await.unwrap()).await;
+        let alive = format!("/swerex/{id}/is_alive");
+        let (status, _, body) = ask(address, "GET", &alive, &key).await;
+        assert_eq!((status, body.as_str()), (200, r#"{"is_alive":true,"message":""}"#));
+        for (path, headers, expected) in [
+            (alive.as_str(), "", 403),
+            (&alive, "x-api-key: dsec_wrong\r\n", 401),
+            ("/swerex/sb-e7-00000000000000000000000000/is_alive", &key, 404),
+            ("/swerex/nope", &key, 404),
+            ("/v1/sandboxes", "", 401),
+            ("/v1/sandboxes", &key, 200),
+        ] {
+            assert_eq!(ask(address, "GET", path, headers).await.0, expected, "{path} {headers}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ E2B_API_KEY (and E2B_VALIDATE_API_KEY=false, for versions that would want a key 
 
 import asyncio
 import os
+import subprocess
 
 import pytest
 from e2b import AsyncSandbox, Sandbox
@@ -49,3 +50,18 @@ def run(loop):
 def api():
     """Where the node answers, and a key."""
     return os.environ["E2B_API_URL"], os.environ["E2B_API_KEY"]
+
+
+@pytest.fixture
+def server():
+    """Kills the node's server and starts it again: `DSEC_RESTART` does either."""
+
+    def tell(what):
+        nonlocal up
+        subprocess.run([os.environ["DSEC_RESTART"], what], check=True, timeout=60, stdin=subprocess.DEVNULL)
+        up = what == "up"
+
+    up = True
+    yield tell
+    if not up:
+        tell("up")

@@ -5,22 +5,23 @@ use std::{str::FromStr, time::Duration};
 
 use api::{Code, Error, Result, arrow::ByteStream, limit};
 use axum::{
-    body::{Body, BodyDataStream},
+    body::Body,
     extract::{FromRequestParts, RawPathParams},
 };
-use bytes::{Bytes, BytesMut};
-use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 use http::{Request, header, request::Parts};
 use hyper::upgrade::OnUpgrade;
 use serde::de::DeserializeOwned;
 use tracing::Instrument;
 
-use super::{answer::Fault, listen::Stopping, query};
+use super::{
+    answer::Fault,
+    listen::Stopping,
+    query,
+    whole::{BodyFault, whole_body},
+};
 use crate::request;
 
-/// A JSON body must be all there by then.
-const BODY_DEADLINE: Duration = Duration::from_secs(30);
 /// The longest pause in a streamed body.
 const STREAM_PAUSE_MAX: Duration = Duration::from_secs(300);
 
@@ -61,19 +62,16 @@ impl Call {
 
     /// The body as JSON, within the limit.
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Fault> {
-        let body = std::mem::take(&mut self.body).into_data_stream();
         let claimed =
             self.parts.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         if claimed.is_some_and(|bytes| bytes > limit::REQUEST_BODY_BYTES_MAX as u64) {
             return Err(Fault::too_large(limit::REQUEST_BODY_BYTES_MAX));
         }
-        let bytes = tokio::time::timeout(BODY_DEADLINE, gather(body)).await.map_err(|_| {
-            Error::new(
-                Code::DeadlineExceeded,
-                format!("body: not all there after {} s", BODY_DEADLINE.as_secs()),
-            )
-        })??;
-        Ok(from_json(&bytes)?)
+        match whole_body(std::mem::take(&mut self.body)).await {
+            Ok(bytes) => Ok(from_json(&bytes)?),
+            Err(BodyFault::TooLarge) => Err(Fault::too_large(limit::REQUEST_BODY_BYTES_MAX)),
+            Err(fault) => Err(Error::from(fault).into()),
+        }
     }
 
     /// The body as it comes. Dropped early, the rest is read and thrown away, within bounds: an answer that comes
@@ -121,19 +119,6 @@ pub fn byte_stream(body: Body) -> ByteStream {
         drop(body.0.take());
         Some((Err(item), body))
     }))
-}
-
-async fn gather(mut body: BodyDataStream) -> Result<Bytes, Fault> {
-    let hint = body.size_hint().0.min(limit::REQUEST_BODY_BYTES_MAX);
-    let mut bytes = BytesMut::with_capacity(hint);
-    while let Some(chunk) = body.next().await {
-        let chunk = chunk.map_err(|_| Error::invalid("body: broke off before its end"))?;
-        if bytes.len() + chunk.len() > limit::REQUEST_BODY_BYTES_MAX {
-            return Err(Fault::too_large(limit::REQUEST_BODY_BYTES_MAX));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(bytes.freeze())
 }
 
 fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {

@@ -5,6 +5,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -67,6 +68,30 @@ impl Node {
                 .with_context(|| format!("no {name} in {}", path.display()))
         };
         Ok((value("url")?, value("api_key")?))
+    }
+
+    /// Writes a program that kills the server (`kill`), as no end of its own would, and starts it again at the same
+    /// address (`up`): for tests of what lives on.
+    pub fn restart_program(&self) -> Result<PathBuf> {
+        let (url, _) = self.access()?;
+        let program = self.scratch.join("restart");
+        let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+        let text = format!(
+            "#!/bin/sh\nset -eu\nunset DSEC_URL DSEC_API_KEY\nexport DSEC_CONTEXT={} DSEC_DATA={} DSEC_AETHER={}\n\
+             case \"$1\" in\nkill) pid=$(cat {}) && kill -9 \"$pid\"\n\
+             while kill -0 \"$pid\" 2>/dev/null; do sleep 0.05; done ;;\n\
+             up) {} up --detach --listen {} --config {} >&2 ;;\nesac\n",
+            quoted(&self.scratch.join("context.toml")),
+            quoted(&self.data()),
+            quoted(&self.aether),
+            quoted(&self.data().join("dsec.pid")),
+            quoted(&self.dsec),
+            url.trim_start_matches("http://"),
+            quoted(&self.scratch.join("dsec.toml")),
+        );
+        fs::write(&program, text)?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700))?;
+        Ok(program)
     }
 
     pub fn is_up(&self) -> bool {
