@@ -1,12 +1,11 @@
 """Figures of the Python package against a server that is up: `python3 python/bench.py`. Nothing is asserted.
 
-The image is `debian`, or the one named as first argument. Prints flat JSON, as `cargo xtask bench` does.
+The image is `debian`, or the one named as first argument. `cargo xtask bench --only doors.python` brings a server.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 
@@ -74,7 +73,8 @@ def main() -> None:
     figures |= series("python.exec_true_async", asyncio.run(exec_true_async()))
     figures["python.execs_10000_at_once_s"] = round(asyncio.run(execs_at_once()), 2)
     figures["python.sandboxes_1000_at_once_s"] = round(asyncio.run(sandboxes_at_once()), 2)
-    print(json.dumps(figures, indent=1))
+    for key, value in figures.items():
+        print(f"bench: {key} {value}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{debian, image, leak, step};
+use crate::{debian, e2b, image, leak, python, step, stock::Binaries};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -102,12 +102,16 @@ pub fn run(args: &Args) -> Result<()> {
     let wanted = |name: &str| name.contains(&args.only);
     let targets: Vec<_> = bench_targets()?.into_iter().filter(|t| wanted(&t.name)).collect();
     let peers: Vec<_> = ["peer.crun", "peer.runc", "peer.docker"].into_iter().filter(|n| wanted(n)).collect();
-    if targets.is_empty() && peers.is_empty() {
+    let doors: Vec<_> = ["doors.python", "doors.e2b"].into_iter().filter(|n| wanted(n)).collect();
+    if targets.is_empty() && peers.is_empty() && doors.is_empty() {
         bail!("no section's name holds {:?}", args.only);
     }
     let tar = image::ensure(&image::TEST)?;
     for target in &targets {
         step::timed(&target.name, || ours(target, &tar, &mut report))?;
+    }
+    for name in doors {
+        step::timed(name, || door(name, &tar, &mut report))?;
     }
     if !peers.is_empty() {
         let scratch = Scratch::new("bench")?;
@@ -184,6 +188,20 @@ fn ours(target: &Target, rootfs: &Path, report: &mut Report) -> Result<()> {
         bail!("bench target {} of {} printed no `bench: <key> <number>`", target.name, target.package);
     }
     Ok(())
+}
+
+/// Our API as other programs reach it: a program that prints the same lines as a bench target.
+fn door(name: &str, rootfs: &Path, report: &mut Report) -> Result<()> {
+    let binaries = Binaries::new(false)?;
+    let mut each = |line: &str| {
+        if let Some((key, value)) = parse_number(line) {
+            report.put(key, value);
+        }
+    };
+    match name {
+        "doors.e2b" => e2b::bench(&binaries, rootfs, e2b::VERSIONS, &mut each),
+        _ => python::bench(&binaries, rootfs, &mut each),
+    }
 }
 
 fn parse_number(line: &str) -> Option<(String, f64)> {

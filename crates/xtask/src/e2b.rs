@@ -51,13 +51,20 @@ pub fn run(args: &Args) -> Result<()> {
     let named: Vec<&str> = args.versions.iter().map(String::as_str).collect();
     let versions = if named.is_empty() { VERSIONS } else { &named };
     if args.bench {
-        let newest = versions.last().copied().unwrap_or_default();
-        let environments = environments(&[newest])?;
-        return stock::on_node("e2b", &binaries, &rootfs, SMALL, |node| {
-            step::run(driven(node, &environments[0])?.arg(BENCH))
-        });
+        return bench(&binaries, &rootfs, versions, |_| {});
     }
     drive(&binaries, &rootfs, versions, &args.pytest, |_| {})
+}
+
+/// Measures the last of `versions`; each line that is printed goes to `each` as well.
+pub fn bench(binaries: &Binaries, rootfs: &Path, versions: &[&str], each: impl FnMut(&str)) -> Result<()> {
+    debian::ensure(debian::STOCK)?;
+    let environment = &environments(&versions[versions.len().saturating_sub(1)..])?[0];
+    stock::on_node("e2b", binaries, rootfs, SMALL, |node| {
+        let mut bench = driven(node, environment)?;
+        bench.arg(BENCH);
+        stock::told(step::tee(bench, each)?, BENCH)
+    })
 }
 
 /// Runs the suite for each version on one node; `each` gets every line that is printed.

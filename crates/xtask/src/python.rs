@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{debian, image, step};
+use crate::{
+    debian, image, step,
+    stock::{self, Binaries},
+};
 
 /// More means that something hangs.
 const TESTS_SECONDS_MAX: &str = "1500";
@@ -22,6 +25,8 @@ const INSTALLED: [&str; 2] = ["-I", "-B"];
 const REQUIREMENTS: &str = "python/requirements.txt";
 /// Names of Pythons that are newer than `python3` where they are installed at all.
 const NEWER: [&str; 2] = ["python3.13", "python3.12"];
+/// So that a thousand sandboxes of 64 MiB fit on a small machine, each with a whole core when it can have it.
+const SMALL: &str = "[capacity]\ncpu_oversell_percent = 100000\n";
 const MINOR_MIN: u32 = 12;
 const MINOR_MAX: u32 = 13;
 
@@ -56,11 +61,7 @@ pub fn test(
     args: &[String],
     each: impl FnMut(&str),
 ) -> Result<()> {
-    let wheel = build(dsec, aether)?;
-    let bin = environment()?;
-    let mut install = python(&bin, "pip");
-    install.args(["install", "--quiet", "--no-deps", "--no-index", "--force-reinstall"]).arg(&wheel);
-    step::run(&mut install)?;
+    let bin = installed(dsec, aether)?;
     step::run(python(&bin, "sync_face.py").arg("--check"))?;
     step::run(&mut python(&bin, "mypy"))?;
     let mut pytest = step::command("timeout");
@@ -74,6 +75,28 @@ pub fn test(
         bail!("the Python tests failed ({status})");
     }
     Ok(())
+}
+
+/// Measures the installed package against a node; each line that is printed goes to `each` as well.
+pub fn bench(binaries: &Binaries, rootfs: &Path, each: impl FnMut(&str)) -> Result<()> {
+    debian::ensure(debian::PYTHON)?;
+    let bin = installed(&binaries.dsec, &binaries.aether)?;
+    stock::on_node("python", binaries, rootfs, SMALL, |node| {
+        let (url, key) = node.access()?;
+        let mut bench = python(&bin, "bench.py");
+        bench.env("DSEC_URL", url).env("DSEC_API_KEY", key);
+        stock::told(step::tee(bench, each)?, "python/bench.py")
+    })
+}
+
+/// The wheel of these binaries, built and installed; gives the environment's `bin`.
+fn installed(dsec: &Path, aether: &Path) -> Result<PathBuf> {
+    let wheel = build(dsec, aether)?;
+    let bin = environment()?;
+    let mut install = python(&bin, "pip");
+    install.args(["install", "--quiet", "--no-deps", "--no-index", "--force-reinstall"]).arg(&wheel);
+    step::run(&mut install)?;
+    Ok(bin)
 }
 
 /// `python -m module`, or a script of `python/`.

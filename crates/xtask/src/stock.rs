@@ -6,10 +6,10 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitStatus},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::{
     demo::{Scratch, node::Node},
@@ -61,6 +61,14 @@ fn start(node: &mut Node, rootfs: &Path, config: &str) -> Result<()> {
     node.up_with(config)?;
     let mut import = node.cli(["image", "import", IMAGE]);
     step::run(import.arg(rootfs).args(["--user", image::USER, "--workdir", image::WORKDIR]))
+}
+
+/// Errors: `what` has failed.
+pub fn told(status: ExitStatus, what: &str) -> Result<()> {
+    if !status.success() {
+        bail!("{what} failed: {status}");
+    }
+    Ok(())
 }
 
 /// The Python of an environment, with a bound on its time.

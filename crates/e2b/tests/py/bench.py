@@ -1,4 +1,7 @@
-"""The stock package against our own API, and a thousand sandboxes from one event loop. `cargo xtask e2b --bench`."""
+"""The stock package against our own API, and a thousand sandboxes from one event loop.
+
+`cargo xtask e2b --bench`, or `cargo xtask bench --only doors.e2b`.
+"""
 
 import asyncio
 import http.client
@@ -14,6 +17,10 @@ SANDBOXES = 1000
 AT_ONCE = 100
 
 
+def tell(key, value):
+    print(f"bench: e2b.{key} {value:.3f}", flush=True)
+
+
 def measure(name, work, runs=RUNS):
     times = []
     for _ in range(runs):
@@ -21,7 +28,8 @@ def measure(name, work, runs=RUNS):
         work()
         times.append((time.perf_counter() - begun) * 1000)
     times.sort()
-    print(f"{name:<44} p50 {times[runs // 2]:7.2f} ms   p99 {times[runs * 99 // 100]:7.2f} ms", flush=True)
+    tell(f"{name}_ms_p50", times[runs // 2])
+    tell(f"{name}_ms_p99", times[runs * 99 // 100])
     return times[runs // 2]
 
 
@@ -29,7 +37,7 @@ def commands():
     place, key = urlsplit(os.environ["E2B_API_URL"]), os.environ["E2B_API_KEY"]
     connection = http.client.HTTPConnection(place.hostname, place.port)
     headers = {"X-API-Key": key, "Content-Type": "application/json"}
-    measure("create and kill, e2b", lambda: Sandbox.create(timeout=300).kill(), 50)
+    measure("create_and_kill", lambda: Sandbox.create(timeout=300).kill(), 50)
     sandbox = Sandbox.create(timeout=300)
 
     def native(*argv):
@@ -38,14 +46,14 @@ def commands():
         answer = connection.getresponse()
         assert json.loads(answer.read())["exit"]["code"] == 0
 
-    measure("exec true, ours", lambda: native("true"))
+    measure("native_exec_true", lambda: native("true"))
     # What the package runs for "true".
-    ours = measure("exec bash -l -c true, ours", lambda: native("/bin/bash", "-l", "-c", "true"))
-    theirs = measure("run true, e2b", lambda: sandbox.commands.run("true"))
+    ours = measure("native_exec_bash_true", lambda: native("/bin/bash", "-l", "-c", "true"))
+    theirs = measure("run_true", lambda: sandbox.commands.run("true"))
     sandbox.files.write("/tmp/x", "x")
-    measure("read a file, e2b", lambda: sandbox.files.read("/tmp/x"))
+    measure("read_file", lambda: sandbox.files.read("/tmp/x"))
     sandbox.kill()
-    print(f"{'a command, e2b against ours':<44} {theirs / ours:.2f} times", flush=True)
+    tell("run_over_native_ratio", theirs / ours)
 
 
 async def many():
@@ -68,7 +76,8 @@ async def many():
     made = time.monotonic()
     await asyncio.gather(*(end(sandbox) for sandbox in sandboxes))
     ended = time.monotonic()
-    print(f"{SANDBOXES} sandboxes from one loop: made and exec'd in {made - begun:.1f} s, ended in {ended - made:.1f} s")
+    tell(f"sandboxes_{SANDBOXES}_made_and_run_s", made - begun)
+    tell(f"sandboxes_{SANDBOXES}_ended_s", ended - made)
 
 
 commands()
