@@ -5,7 +5,7 @@
 
 use std::io;
 
-/// A failed import.
+/// A failed import, merge or export.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The archive or directory holds something that cannot become a layer.
@@ -14,6 +14,9 @@ pub enum Error {
     /// The bytes stopped coming.
     #[error("the archive could not be read to its end")]
     Source(#[source] io::Error),
+    /// A layer on this node's disk is not what the writer makes.
+    #[error("a layer is damaged: {0}")]
+    Damaged(&'static str),
     /// This node's disk.
     #[error("{what}")]
     Disk {
@@ -64,6 +67,12 @@ impl From<Error> for api::Error {
             Error::Source(cause) => {
                 tracing::info!(%cause, "an import's source failed");
                 api::Error::invalid("the archive could not be read to its end: send it again")
+            }
+            Error::Damaged(what) => {
+                tracing::error!(what, "a layer is damaged");
+                api::Error::internal(
+                    "a layer of the image is damaged on the node's disk: import the image again",
+                )
             }
             Error::Disk { what, source } if is_full(&source) => {
                 tracing::warn!(what, cause = %source, "no room for a layer");

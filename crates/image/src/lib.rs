@@ -17,6 +17,7 @@ pub mod erofs;
 pub mod error;
 pub mod import;
 pub mod tar;
+pub mod union;
 
 pub use catalogue::{Catalogue, LayerFiles, Resolved};
 pub use erofs::Limits;
