@@ -21,7 +21,7 @@ use crate::{
         TarReport, WatchEvent, WatchQuery, WriteQuery,
     },
     frame::{ClientFrame, ServerFrame},
-    image::{ImageInfo, ImportQuery},
+    image::{ImageInfo, ImportQuery, MergeRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
 };
 
@@ -105,6 +105,8 @@ pub trait Images: Send + Sync {
     async fn image_inspect(&self, reference: &str) -> Result<ImageInfo>;
     /// Errors: `not_found`, `conflict` while a sandbox lives on it.
     async fn image_remove(&self, reference: &str) -> Result<()>;
+    /// Takes as long as its layers are large. Errors: `not_found`, `already_exists`.
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo>;
 }
 
 /// Everything a caller can ask.

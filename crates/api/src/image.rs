@@ -1,9 +1,13 @@
 //! Layers as the catalogue lists them.
 
+mod merge;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use merge::{MERGE_THRESHOLD_BYTES, MergeRequest};
 
 use crate::{Error, Result, spec};
 

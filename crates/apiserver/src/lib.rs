@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::{
     Code, EdgeId, Error, Result, SandboxId,
     arrow::{BoxStream, ByteStream, Chronus, Edge, Front, Images},
-    image::{ImageInfo, ImportQuery},
+    image::{ImageInfo, ImportQuery, MergeRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
 };
 use async_trait::async_trait;
@@ -111,5 +111,8 @@ impl Images for Apiserver {
     }
     async fn image_remove(&self, reference: &str) -> Result<()> {
         self.any_edge()?.image_remove(reference).await
+    }
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
+        self.any_edge()?.image_merge(reference, request).await
     }
 }

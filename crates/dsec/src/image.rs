@@ -1,8 +1,9 @@
-//! Images: import, list, inspect, remove.
+//! Images: import, list, inspect, merge, remove.
 
 mod import;
 mod inspect;
 mod list;
+mod merge;
 mod remove;
 
 use crate::outcome::Outcome;
@@ -15,6 +16,8 @@ pub(crate) enum Verb {
     Ls(list::Args),
     /// All that is known of an image, as JSON
     Inspect(inspect::Args),
+    /// Merge adjacent layers of an image into a new version with fewer
+    Merge(merge::Args),
     /// Remove images
     Rm(remove::Args),
 }
@@ -24,6 +27,7 @@ pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
         Verb::Import(args) => import::run(args, json).await,
         Verb::Ls(args) => list::run(args, json).await,
         Verb::Inspect(args) => inspect::run(args).await,
+        Verb::Merge(args) => merge::run(args, json).await,
         Verb::Rm(args) => remove::run(args, json).await,
     }
 }

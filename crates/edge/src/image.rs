@@ -1,6 +1,7 @@
 //! The verbs of `api::arrow::Images` over the catalogue, on threads that may block.
 
 mod body;
+mod merge;
 
 use std::{
     sync::{Arc, Weak},
@@ -10,7 +11,7 @@ use std::{
 use api::{
     Error, Result,
     arrow::{ByteStream, Images},
-    image::{ImageInfo, ImportQuery},
+    image::{ImageInfo, ImportQuery, MergeRequest},
 };
 use async_trait::async_trait;
 
@@ -99,5 +100,9 @@ impl Images for EdgeNode {
         let _no_lookup = self.parts.images.write().await;
         let (reference, uses) = (reference.to_owned(), self.parts.uses.clone());
         self.ask(move |layers| layers.remove(&reference, &|digest| uses.contains(digest))).await
+    }
+
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
+        self.merge(reference.to_owned(), request).await
     }
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use api::{
     Result,
-    image::{ImageInfo, ImportQuery, LayerKind},
+    image::{ImageInfo, ImportQuery, LayerKind, MergeRequest},
 };
 use image::Catalogue;
 use runtime::LayerFiles;
@@ -27,6 +27,8 @@ pub trait Layers: Send + Sync {
     fn inspect(&self, reference: &str) -> Result<ImageInfo>;
     /// `in_use` tells whether a sandbox lives on the layer of a digest. Errors: `not_found`, `conflict`.
     fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()>;
+    /// Errors: `not_found`, `already_exists`, `invalid_argument` where there is nothing to merge.
+    fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo>;
     /// Removes layers that nothing names and nobody uses. Returns how many.
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize>;
 }
@@ -52,6 +54,9 @@ impl Layers for Catalogue {
     }
     fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
         Catalogue::remove(self, reference, in_use)
+    }
+    fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
+        Catalogue::merge(self, reference, request)
     }
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
         Catalogue::sweep(self, in_use)

@@ -10,6 +10,7 @@
 //! names only layers that are there; names appear and vanish under one lock, so no layer is removed while an import
 //! is about to name it; `tmp` is swept only by who has the directory to itself.
 
+mod merge;
 mod publish;
 mod remove;
 mod resolve;

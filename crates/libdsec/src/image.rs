@@ -1,6 +1,7 @@
 //! The catalogue of layers.
 
 pub mod import;
+mod merge;
 pub mod pack;
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use std::{
 
 use api::{
     Result,
-    image::{ImageInfo, ImportQuery, LayerKind},
+    image::{ImageInfo, ImportQuery, LayerKind, MergeRequest},
 };
 use edge::{Layers, Resolved};
 use image::Catalogue;
@@ -67,6 +67,10 @@ impl Layers for Mounted {
         let removed = Layers::remove(&self.catalogue, reference, in_use);
         self.forget(before);
         removed
+    }
+
+    fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
+        Layers::merge(&self.catalogue, reference, request)
     }
 
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {

@@ -6,14 +6,51 @@ use std::{collections::BTreeSet, fs, io, sync::Arc, time::SystemTime};
 
 use api::{
     Result,
-    image::{ImageConfig, ImageInfo, ImportQuery},
+    image::{ImageConfig, ImageInfo, ImportQuery, LayerKind},
 };
 
 use super::{
-    Catalogue, Resolved, disk,
+    Catalogue, Images, Resolved, disk,
     store::{self, Manifest, Scratch},
 };
-use crate::{erofs::Summary, import::Imported};
+use crate::{
+    erofs::Summary,
+    import::{Built, Imported},
+};
+
+/// An image that is about to be.
+pub(super) struct Draft {
+    pub name: String,
+    pub version: String,
+    pub kind: LayerKind,
+    pub config: ImageConfig,
+    /// Lowest first, no two with one digest.
+    pub layers: Vec<Part>,
+}
+
+/// A layer of a draft.
+pub(super) enum Part {
+    /// In the scratch directory.
+    Built(Built),
+    /// Published already.
+    Kept(Manifest),
+}
+
+impl Part {
+    pub(super) fn digest(&self) -> &str {
+        match self {
+            Self::Built(built) => &built.summary.digest,
+            Self::Kept(manifest) => &manifest.digest,
+        }
+    }
+
+    fn manifest(&self) -> Manifest {
+        match self {
+            Self::Built(built) => manifest(&built.summary),
+            Self::Kept(manifest) => manifest.clone(),
+        }
+    }
+}
 
 impl Catalogue {
     pub(super) fn publish(
@@ -22,16 +59,34 @@ impl Catalogue {
         imported: Imported,
         scratch: &Scratch,
     ) -> Result<ImageInfo> {
-        for layer in &imported.layers {
+        let draft = Draft {
+            name: query.name.clone(),
+            version: query.version.clone(),
+            kind: query.kind,
+            config: imported.config,
+            layers: imported.layers.into_iter().map(Part::Built).collect(),
+        };
+        self.publish_draft(draft, scratch, |_| Ok(()))
+    }
+
+    /// `check`: what must hold of the images there are, at the moment in which this one appears.
+    pub(super) fn publish_draft(
+        &self,
+        draft: Draft,
+        scratch: &Scratch,
+        check: impl FnOnce(&Images) -> Result<()>,
+    ) -> Result<ImageInfo> {
+        for layer in draft.built() {
             store::seal(&layer.dir, &manifest(&layer.summary)).map_err(disk("sync a layer"))?;
         }
-        let info = info(query, &imported)?;
+        let info = info(&draft)?;
         let json = serde_json::to_vec_pretty(&info).map_err(|e| disk("encode an image")(e.into()))?;
         let written = scratch.path().join("image.json");
         store::write_synced(&written, &json).map_err(disk("write an image"))?;
 
         let _changing = self.changing();
-        for layer in &imported.layers {
+        check(&self.images())?;
+        for layer in draft.built() {
             self.place_layer(&layer.dir, &layer.summary.digest).map_err(disk("publish a layer"))?;
         }
         store::sync_dir(&self.dir.join(store::LAYERS)).map_err(disk("sync the layers"))?;
@@ -66,6 +121,15 @@ impl Catalogue {
     }
 }
 
+impl Draft {
+    fn built(&self) -> impl Iterator<Item = &Built> {
+        self.layers.iter().filter_map(|layer| match layer {
+            Part::Built(built) => Some(built),
+            Part::Kept(_) => None,
+        })
+    }
+}
+
 fn manifest(summary: &Summary) -> Manifest {
     Manifest {
         digest: summary.digest.clone(),
@@ -76,21 +140,21 @@ fn manifest(summary: &Summary) -> Manifest {
     }
 }
 
-fn info(query: &ImportQuery, imported: &Imported) -> Result<ImageInfo> {
-    let layers: Vec<String> = imported.layers.iter().map(|layer| layer.summary.digest.clone()).collect();
-    let distinct: BTreeSet<&String> = layers.iter().collect();
-    debug_assert_eq!(distinct.len(), layers.len(), "an import drops equal layers");
-    let sum = |of: fn(&Summary) -> u64| imported.layers.iter().map(|layer| of(&layer.summary)).sum();
+fn info(draft: &Draft) -> Result<ImageInfo> {
+    let layers: Vec<Manifest> = draft.layers.iter().map(Part::manifest).collect();
+    let digests: Vec<String> = layers.iter().map(|layer| layer.digest.clone()).collect();
+    let distinct: BTreeSet<&String> = digests.iter().collect();
+    debug_assert_eq!(distinct.len(), digests.len(), "equal layers were dropped");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Ok(ImageInfo {
-        name: query.name.clone(),
-        version: query.version.clone(),
-        kind: query.kind,
-        digest: stack_digest(&layers, &imported.config)?,
-        files: sum(|summary| summary.files),
-        size_bytes: sum(|summary| summary.meta_bytes + summary.blob_bytes),
-        config: imported.config.clone(),
-        layers,
+        name: draft.name.clone(),
+        version: draft.version.clone(),
+        kind: draft.kind,
+        digest: stack_digest(&digests, &draft.config)?,
+        files: layers.iter().map(|layer| layer.files).sum(),
+        size_bytes: layers.iter().map(|layer| layer.meta_bytes + layer.blob_bytes).sum(),
+        config: draft.config.clone(),
+        layers: digests,
         created_ms: now.as_millis() as u64,
         in_use: 0,
     })

@@ -95,10 +95,15 @@ fn load_image(dir: &Path, path: &Path) -> io::Result<Resolved> {
     Ok(Resolved { info, layers })
 }
 
+/// What stands beside a published layer.
+pub fn load_manifest(dir: &Path, digest: &str) -> io::Result<Manifest> {
+    Ok(serde_json::from_slice(&fs::read(layer_dir(dir, digest).join(MANIFEST))?)?)
+}
+
 /// The files of a published layer, their sizes checked.
 pub fn load_layer(dir: &Path, digest: &str) -> io::Result<LayerFiles> {
     let layer = layer_dir(dir, digest);
-    let manifest: Manifest = serde_json::from_slice(&fs::read(layer.join(MANIFEST))?)?;
+    let manifest = load_manifest(dir, digest)?;
     let (meta, blob) = (layer.join(META), layer.join(BLOB));
     let is_whole = fs::metadata(&meta)?.len() == manifest.meta_bytes
         && (manifest.blob_bytes == 0 || fs::metadata(&blob)?.len() == manifest.blob_bytes);

@@ -10,6 +10,7 @@ mod catalogue;
 mod fuzz;
 mod hostile;
 mod kernel;
+mod merge;
 mod oci;
 mod random;
 mod reader;

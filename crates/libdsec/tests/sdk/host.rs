@@ -234,6 +234,10 @@ impl Images for Host {
         let gone = self.images.lock().unwrap().remove(reference);
         gone.map(|_| ()).ok_or_else(|| Error::not_found(format!("no image is named `{reference}`")))
     }
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
+        let image = self.image_inspect(reference).await?;
+        Ok(ImageInfo { version: request.version, ..image })
+    }
 }
 
 /// The process is its group's first, so that the whole group can be signalled.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{
     Code,
     arrow::Front,
-    image::{ImageInfo, ImportQuery},
+    image::{ImageInfo, ImportQuery, MergeRequest},
 };
 
 use super::{On, Route, verb};
@@ -48,5 +48,15 @@ pub(crate) fn routes() -> Vec<Route<To>> {
             |to, call| Box::pin(image::remove(to, call)),
         )
         .errors(&[Code::NotFound, Code::Conflict]),
+        Route::new(
+            On::Post,
+            "/images/{reference}/merge",
+            verb!("image_merge"),
+            "Merge adjacent layers of an image into a new version of it, with the same content.",
+            |to, call| Box::pin(image::merge(to, call)),
+        )
+        .body::<MergeRequest>()
+        .json::<ImageInfo>()
+        .errors(&[Code::NotFound, Code::AlreadyExists, Code::Conflict, Code::DiskFull]),
     ]
 }

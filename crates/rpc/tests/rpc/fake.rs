@@ -17,7 +17,7 @@ use api::{
     exec::{AttachQuery, Command, ExecInfo, ExecRequest, Exit, ExitReason, SignalRequest, Stdin},
     file::*,
     frame::{ClientFrame, ServerFrame, Stream},
-    image::{ImageConfig, ImageInfo, ImportQuery},
+    image::{ImageConfig, ImageInfo, ImportQuery, MergeRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
     state::State,
 };
@@ -446,5 +446,9 @@ impl Images for FakeEdge {
     async fn image_remove(&self, reference: &str) -> Result<()> {
         let removed = self.images.lock().unwrap().remove(reference);
         removed.map(|_| ()).ok_or_else(|| Error::not_found(format!("no image `{reference}`")))
+    }
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
+        let image = self.image_inspect(reference).await?;
+        Ok(ImageInfo { version: request.version, size_bytes: request.threshold_bytes, ..image })
     }
 }
