@@ -1,5 +1,6 @@
-//! Images: import, list, inspect, merge, remove.
+//! Images: import, export, list, inspect, merge, remove.
 
+mod export;
 mod import;
 mod inspect;
 mod list;
@@ -12,6 +13,8 @@ use crate::outcome::Outcome;
 pub(crate) enum Verb {
     /// Make an image of a directory, a tar or an OCI archive
     Import(import::Args),
+    /// Write an image to a file: OCI archive, docker archive or tar
+    Export(export::Args),
     /// List images
     Ls(list::Args),
     /// All that is known of an image, as JSON
@@ -25,6 +28,7 @@ pub(crate) enum Verb {
 pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
     match verb {
         Verb::Import(args) => import::run(args, json).await,
+        Verb::Export(args) => export::run(args, json).await,
         Verb::Ls(args) => list::run(args, json).await,
         Verb::Inspect(args) => inspect::run(args).await,
         Verb::Merge(args) => merge::run(args, json).await,

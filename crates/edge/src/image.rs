@@ -1,6 +1,7 @@
 //! The verbs of `api::arrow::Images` over the catalogue, on threads that may block.
 
 mod body;
+mod export;
 mod merge;
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 use api::{
     Error, Result,
     arrow::{ByteStream, Images},
-    image::{ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
 };
 use async_trait::async_trait;
 
@@ -104,5 +105,9 @@ impl Images for EdgeNode {
 
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
         self.merge(reference.to_owned(), request).await
+    }
+
+    async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
+        self.export(reference.to_owned(), query).await
     }
 }

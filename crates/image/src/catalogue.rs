@@ -10,6 +10,7 @@
 //! names only layers that are there; names appear and vanish under one lock, so no layer is removed while an import
 //! is about to name it; `tmp` is swept only by who has the directory to itself.
 
+mod export;
 mod merge;
 mod publish;
 mod remove;
@@ -29,7 +30,8 @@ use api::{
 };
 
 use crate::{Limits, error::Error, import};
-use store::{Lock, Scratch};
+use store::Lock;
+pub(crate) use store::Scratch;
 
 /// One EROFS layer on the node's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]

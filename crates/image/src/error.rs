@@ -17,6 +17,9 @@ pub enum Error {
     /// A layer on this node's disk is not what the writer makes.
     #[error("a layer is damaged: {0}")]
     Damaged(&'static str),
+    /// Whoever asked for an export reads no further.
+    #[error("nobody reads the export any more")]
+    Unread(#[source] io::Error),
     /// This node's disk.
     #[error("{what}")]
     Disk {
@@ -54,6 +57,14 @@ impl Error {
         }
     }
 
+    /// An error of what is written to: our own if one travelled inside it, else its reader has gone.
+    pub(crate) fn of_writer(error: io::Error) -> Self {
+        match error.downcast::<Error>() {
+            Ok(ours) => ours,
+            Err(other) => Self::Unread(other),
+        }
+    }
+
     /// To let one of ours travel through `io::Read`.
     pub(crate) fn into_io(self) -> io::Error {
         io::Error::other(self)
@@ -73,6 +84,10 @@ impl From<Error> for api::Error {
                 api::Error::internal(
                     "a layer of the image is damaged on the node's disk: import the image again",
                 )
+            }
+            Error::Unread(cause) => {
+                tracing::info!(%cause, "an export's reader has gone");
+                api::Error::new(api::Code::DeadlineExceeded, "the export was not read to its end")
             }
             Error::Disk { what, source } if is_full(&source) => {
                 tracing::warn!(what, cause = %source, "no room for a layer");

@@ -1,5 +1,6 @@
 //! The catalogue of layers.
 
+mod export;
 pub mod import;
 mod merge;
 pub mod pack;

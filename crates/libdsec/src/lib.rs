@@ -38,7 +38,8 @@ pub use api::{
     file::{FileInfo, FileKind, TarReport, WatchEvent, WatchKind},
     frame::Stream as OutputStream,
     image::{
-        ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind, MERGE_THRESHOLD_BYTES, MergeRequest,
+        ExportFormat, ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind, MERGE_THRESHOLD_BYTES,
+        MergeRequest,
     },
     limit,
     spec::{Kind, ListQuery, Network, QosClass, SandboxInfo, SandboxSpec, Scratch},

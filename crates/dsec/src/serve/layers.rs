@@ -11,9 +11,9 @@ use std::{
 
 use api::{
     Result,
-    image::{ImageInfo, ImportQuery, LayerKind, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
 };
-use edge::{Layers, Resolved};
+use edge::{Export, Layers, Resolved};
 use image::Catalogue;
 use runtime::container::Container;
 
@@ -71,6 +71,10 @@ impl Layers for Mounted {
 
     fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
         Layers::merge(&self.catalogue, reference, request)
+    }
+
+    fn export(&self, reference: &str, query: ExportQuery) -> Result<Export> {
+        Layers::export(&self.catalogue, reference, query)
     }
 
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {

@@ -13,10 +13,10 @@ use api::{
     arrow::{Chronus, Edge, ExecStream},
     exec::{ExecRequest, Exit},
     frame::{ServerFrame, Stream},
-    image::{ImageConfig, ImageInfo, ImportQuery, LayerKind, MergeRequest},
+    image::{ExportQuery, ImageConfig, ImageInfo, ImportQuery, LayerKind, MergeRequest},
     spec::{CreateEvent, CreateRequest, Kind, SandboxInfo, SandboxSpec},
 };
-use edge::{Capacity, EdgeConfig, EdgeNode, Layers, Resolved};
+use edge::{Capacity, EdgeConfig, EdgeNode, Export, Layers, Resolved};
 use futures_util::StreamExt;
 use runtime::{LayerFiles, Runtime, fake::FakeRuntime};
 use tempfile::TempDir;
@@ -89,6 +89,11 @@ impl Layers for FakeLayers {
         }
         self.images.lock().unwrap().remove(reference);
         Ok(())
+    }
+    fn export(&self, reference: &str, _: ExportQuery) -> Result<Export> {
+        self.inspect(reference)?;
+        let bytes = self.bytes_of(reference);
+        Ok(Box::new(move |out| out.write_all(&bytes).map_err(|_| Error::internal("unread"))))
     }
     fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
         self.inspect(reference).map(|image| ImageInfo { version: request.version.clone(), ..image })

@@ -7,6 +7,7 @@
 
 mod archive;
 mod catalogue;
+mod export;
 mod fuzz;
 mod hostile;
 mod kernel;

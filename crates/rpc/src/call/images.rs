@@ -3,7 +3,7 @@
 use api::{
     Result,
     arrow::{ByteStream, Images},
-    image::{ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
 };
 use async_trait::async_trait;
 use http::Method;
@@ -43,5 +43,11 @@ impl Images for EdgeClient {
         let path = format!("/v1/images/{}/merge", encode(reference));
         // As long as its layers are.
         self.origin.json(self.origin.request_json(Method::POST, path, &request)?, NO_DEADLINE).await
+    }
+
+    async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
+        let path = format!("/v1/images/{}/export{}", encode(reference), query_of(&query)?);
+        let response = self.origin.send(self.origin.request(Method::GET, path), DEADLINE).await?;
+        Ok(response.into_body().bytes())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{
     Code,
     arrow::Front,
-    image::{ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
 };
 
 use super::{On, Route, verb};
@@ -48,6 +48,16 @@ pub(crate) fn routes() -> Vec<Route<To>> {
             |to, call| Box::pin(image::remove(to, call)),
         )
         .errors(&[Code::NotFound, Code::Conflict]),
+        Route::new(
+            On::Get,
+            "/images/{reference}/export",
+            verb!("image_export"),
+            "An image as an archive: an OCI layout, what `docker load` takes, or its root file system as one tar.",
+            |to, call| Box::pin(image::export(to, call)),
+        )
+        .query::<ExportQuery>()
+        .bytes()
+        .errors(&[Code::NotFound, Code::DiskFull]),
         Route::new(
             On::Post,
             "/images/{reference}/merge",

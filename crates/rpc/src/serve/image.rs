@@ -1,11 +1,11 @@
-//! The catalogue: import, list, inspect, remove, merge.
+//! The catalogue: import, list, inspect, remove, merge, export.
 
 use std::sync::Arc;
 
 use api::{
     Error, Result,
     arrow::Front,
-    image::{ImportQuery, MergeRequest},
+    image::{ExportQuery, ImportQuery, MergeRequest},
 };
 
 use super::{
@@ -47,6 +47,12 @@ pub(crate) async fn remove(to: To, call: Call) -> Reply {
     let reference = reference(&call)?;
     to_the_end(async move { to.image_remove(&reference).await }).await?;
     Ok(answer::nothing())
+}
+
+pub(crate) async fn export(to: To, call: Call) -> Reply {
+    let reference = reference(&call)?;
+    let query: ExportQuery = call.query()?;
+    Ok(answer::bytes("application/x-tar", to.image_export(&reference, query).await?).await?)
 }
 
 pub(crate) async fn merge(to: To, mut call: Call) -> Reply {
