@@ -10,11 +10,12 @@ use std::{
 };
 
 use api::{
-    Error, Result,
+    Code, Error, Result,
     arrow::{ByteStream, Images},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
 };
 use async_trait::async_trait;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     layers::Layers,
@@ -33,6 +34,13 @@ impl EdgeNode {
             tracing::error!(%error, "image: the catalogue panicked");
             Error::internal("the catalogue failed")
         })?
+    }
+
+    /// A place among the exports and merges, held to the end of the work and not of the request.
+    fn job(&self) -> Result<OwnedSemaphorePermit> {
+        self.parts.image_jobs.clone().try_acquire_owned().map_err(|_| {
+            Error::new(Code::RateLimited, "too many exports and merges of images are under way on this node")
+        })
     }
 
     fn counted(&self, mut info: ImageInfo) -> ImageInfo {

@@ -25,6 +25,7 @@ enum Part {
 impl EdgeNode {
     pub(super) async fn export(&self, reference: String, query: ExportQuery) -> Result<ByteStream> {
         self.parts.check_open()?;
+        let job = self.job()?;
         let export = self.ask(move |layers| layers.export(&reference, query)).await?;
         let (sender, receiver) = mpsc::channel(PARTS_IN_FLIGHT);
         tokio::task::spawn_blocking(move || {
@@ -33,6 +34,7 @@ impl EdgeNode {
             let last = written.map_or_else(Part::Failed, |()| Part::End);
             // Where nobody reads any more, nobody is to be told.
             let _ = outlet.parts.blocking_send(last);
+            drop(job);
         });
         Ok(stream_of(receiver))
     }

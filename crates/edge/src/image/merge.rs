@@ -12,6 +12,12 @@ impl EdgeNode {
     pub(super) async fn merge(&self, reference: String, request: MergeRequest) -> Result<ImageInfo> {
         request.validate()?;
         self.parts.check_open()?;
-        self.ask(move |layers| layers.merge(&reference, &request)).await.map(|info| self.counted(info))
+        let job = self.job()?;
+        let merged = self.ask(move |layers| {
+            let merged = layers.merge(&reference, &request);
+            drop(job);
+            merged
+        });
+        merged.await.map(|info| self.counted(info))
     }
 }

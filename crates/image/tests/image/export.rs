@@ -133,6 +133,42 @@ proptest! {
     }
 }
 
+/// Files that share their last chunk: who brought it must come first, whatever the names.
+#[test]
+fn files_that_repeat_parts_of_others_come_back_the_same() {
+    let chunk = |text: &str| text.repeat(262_144 / text.len());
+    let [a, b, c] = ["aaaaaaa0", "bbbbbbb0", "ccccccc0"].map(chunk);
+    let orders = [
+        // The last of one alone; two from others; all in another order.
+        vec![("z", [&a[..], &b].concat()), ("y", b.clone()), ("x", [&b[..], &a].concat())],
+        vec![
+            ("z", a.clone()),
+            ("y", [&a[..], &b, &c].concat()),
+            ("x", [&a[..], &c].concat()),
+            ("w", [&c[..], &b, &c].concat()),
+        ],
+        vec![
+            ("z", [&a[..], &b, &a].concat()),
+            ("y", [&c[..], &b].concat()),
+            ("x", [&b[..], &c].concat()),
+            ("w", "tail".into()),
+        ],
+    ];
+    let dir = scratch();
+    let catalogue = Catalogue::open(dir.path()).unwrap();
+    for files in orders {
+        let tar = files.iter().fold(Tar::new(), |tar, (name, data)| tar.file(name, data));
+        let image = import_as(&catalogue, "image", &tar.bytes());
+        let again = import_as(&catalogue, "again", &export(&catalogue, "image", ExportFormat::Oci));
+        assert_eq!(
+            again.layers,
+            image.layers,
+            "{:?}",
+            files.iter().map(|(name, _)| name).collect::<Vec<_>>()
+        );
+    }
+}
+
 #[test]
 fn skopeo_takes_it() {
     if !has("skopeo", "skopeo") {

@@ -57,7 +57,7 @@ pub(crate) fn routes() -> Vec<Route<To>> {
         )
         .query::<ExportQuery>()
         .bytes()
-        .errors(&[Code::NotFound, Code::DiskFull]),
+        .errors(&[Code::NotFound, Code::DiskFull, Code::RateLimited]),
         Route::new(
             On::Post,
             "/images/{reference}/merge",
@@ -67,6 +67,6 @@ pub(crate) fn routes() -> Vec<Route<To>> {
         )
         .body::<MergeRequest>()
         .json::<ImageInfo>()
-        .errors(&[Code::NotFound, Code::AlreadyExists, Code::Conflict, Code::DiskFull]),
+        .errors(&[Code::NotFound, Code::AlreadyExists, Code::Conflict, Code::DiskFull, Code::RateLimited]),
     ]
 }
