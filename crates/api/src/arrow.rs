@@ -21,7 +21,7 @@ use crate::{
         TarReport, WatchEvent, WatchQuery, WriteQuery,
     },
     frame::{ClientFrame, ServerFrame},
-    image::{ImageInfo, ImportQuery},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
 };
@@ -119,6 +119,10 @@ pub trait Images: Send + Sync {
     async fn image_inspect(&self, reference: &str) -> Result<ImageInfo>;
     /// Errors: `not_found`, `conflict` while a sandbox lives on it.
     async fn image_remove(&self, reference: &str) -> Result<()>;
+    /// Takes as long as its layers are large. Errors: `not_found`, `already_exists`.
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo>;
+    /// An archive, as it is made. Errors: `not_found`, `invalid_argument` where the format cannot hold the image.
+    async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream>;
 }
 
 /// Everything a caller can ask.

@@ -1,9 +1,15 @@
 //! Layers as the catalogue lists them.
 
+mod export;
+mod merge;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use export::{ExportFormat, ExportQuery};
+pub use merge::{MERGE_THRESHOLD_BYTES, MergeRequest};
 
 use crate::{Error, Result, spec};
 

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::{
     Code, EdgeId, Error, Result, SandboxId,
     arrow::{BoxStream, ByteStream, Chronus, Edge, Front, Images},
-    image::{ImageInfo, ImportQuery},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
 };
@@ -132,5 +132,11 @@ impl Images for Apiserver {
     }
     async fn image_remove(&self, reference: &str) -> Result<()> {
         self.any_edge()?.image_remove(reference).await
+    }
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
+        self.any_edge()?.image_merge(reference, request).await
+    }
+    async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
+        self.any_edge()?.image_export(reference, query).await
     }
 }

@@ -1,8 +1,10 @@
-//! Images: import, list, inspect, remove.
+//! Images: import, export, list, inspect, merge, remove.
 
+mod export;
 mod import;
 mod inspect;
 mod list;
+mod merge;
 mod remove;
 
 use crate::outcome::Outcome;
@@ -11,10 +13,14 @@ use crate::outcome::Outcome;
 pub(crate) enum Verb {
     /// Make an image of a directory, a tar or an OCI archive
     Import(import::Args),
+    /// Write an image to a file: OCI archive, docker archive or tar
+    Export(export::Args),
     /// List images
     Ls(list::Args),
     /// All that is known of an image, as JSON
     Inspect(inspect::Args),
+    /// Merge adjacent layers of an image into a new version with fewer
+    Merge(merge::Args),
     /// Remove images
     Rm(remove::Args),
 }
@@ -22,8 +28,10 @@ pub(crate) enum Verb {
 pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
     match verb {
         Verb::Import(args) => import::run(args, json).await,
+        Verb::Export(args) => export::run(args, json).await,
         Verb::Ls(args) => list::run(args, json).await,
         Verb::Inspect(args) => inspect::run(args).await,
+        Verb::Merge(args) => merge::run(args, json).await,
         Verb::Rm(args) => remove::run(args, json).await,
     }
 }

@@ -1,6 +1,8 @@
 //! The verbs of `api::arrow::Images` over the catalogue, on threads that may block.
 
 mod body;
+mod export;
+mod merge;
 
 use std::{
     sync::{Arc, Weak},
@@ -8,11 +10,12 @@ use std::{
 };
 
 use api::{
-    Error, Result,
+    Code, Error, Result,
     arrow::{ByteStream, Images},
-    image::{ImageInfo, ImportQuery},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
 };
 use async_trait::async_trait;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     layers::Layers,
@@ -31,6 +34,13 @@ impl EdgeNode {
             tracing::error!(%error, "image: the catalogue panicked");
             Error::internal("the catalogue failed")
         })?
+    }
+
+    /// A place among the exports and merges, held to the end of the work and not of the request.
+    fn job(&self) -> Result<OwnedSemaphorePermit> {
+        self.parts.image_jobs.clone().try_acquire_owned().map_err(|_| {
+            Error::new(Code::RateLimited, "too many exports and merges of images are under way on this node")
+        })
     }
 
     fn counted(&self, mut info: ImageInfo) -> ImageInfo {
@@ -99,5 +109,13 @@ impl Images for EdgeNode {
         let _no_lookup = self.parts.images.write().await;
         let (reference, uses) = (reference.to_owned(), self.parts.uses.clone());
         self.ask(move |layers| layers.remove(&reference, &|digest| uses.contains(digest))).await
+    }
+
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
+        self.merge(reference.to_owned(), request).await
+    }
+
+    async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
+        self.export(reference.to_owned(), query).await
     }
 }

@@ -1,10 +1,13 @@
 //! What the edge needs of a catalogue of images. Crate `image` has the real one; tests have one in memory.
 
-use std::{io::Read, path::Path};
+use std::{
+    io::{Read, Write},
+    path::Path,
+};
 
 use api::{
     Result,
-    image::{ImageInfo, ImportQuery, LayerKind},
+    image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
     snapshot::{PackReport, PackRequest},
 };
 use image::{Catalogue, Under};
@@ -17,6 +20,9 @@ pub struct Resolved {
     /// Lowest first.
     pub layers: Vec<LayerFiles>,
 }
+
+/// An export that may begin: it blocks, and ends with an error when its output does not want more.
+pub type Export = Box<dyn FnOnce(&mut dyn Write) -> Result<()> + Send>;
 
 /// A catalogue. `resolve` answers from memory; the others may block on the disk, and are asked where that is allowed.
 pub trait Layers: Send + Sync {
@@ -32,6 +38,10 @@ pub trait Layers: Send + Sync {
     fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport>;
     /// Where layers are, by digest. Errors: `not_found`.
     fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>>;
+    /// Errors: `not_found`, `already_exists`, `invalid_argument` where there is nothing to merge.
+    fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo>;
+    /// Opens the image; what is given back writes the archive. Errors: `not_found`, `invalid_argument`.
+    fn export(&self, reference: &str, query: ExportQuery) -> Result<Export>;
     /// Removes layers that nothing names and nobody uses. Returns how many.
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize>;
 }
@@ -65,6 +75,13 @@ impl Layers for Catalogue {
     }
     fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
         Ok(self.layer_files(digests)?.into_iter().map(of_image).collect())
+    }
+    fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
+        Catalogue::merge(self, reference, request)
+    }
+    fn export(&self, reference: &str, query: ExportQuery) -> Result<Export> {
+        let export = Catalogue::export(self, reference, query.format)?;
+        Ok(Box::new(move |out| Ok(export.write(out)?)))
     }
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
         Catalogue::sweep(self, in_use)

@@ -28,5 +28,5 @@ mod uses;
 
 pub use admission::Capacity;
 pub use config::EdgeConfig;
-pub use layers::{Layers, Resolved};
+pub use layers::{Export, Layers, Resolved};
 pub use node::EdgeNode;

@@ -33,6 +33,8 @@ use crate::{
     uses::Uses,
 };
 
+/// Exports and merges at once: far fewer than there are threads that may block, which sandboxes need too.
+const IMAGE_JOBS_MAX: usize = 16;
 /// Sandboxes that are stopped, or let go, at once.
 const STOPS_IN_FLIGHT: usize = 32;
 
@@ -50,6 +52,8 @@ pub(crate) struct Parts {
     pub(crate) uses: Arc<Uses>,
     /// Requests look images up as readers, a removal is a writer: no image goes between look-up and use.
     pub(crate) images: RwLock<()>,
+    /// Exports and merges: each has a thread for as long as its image is large, or its reader slow.
+    pub(crate) image_jobs: Arc<Semaphore>,
     /// Nobody new comes in.
     pub(crate) closing: AtomicBool,
 }
@@ -84,6 +88,7 @@ impl EdgeNode {
             registry: Registry::default(),
             uses: Arc::default(),
             images: RwLock::default(),
+            image_jobs: Arc::new(Semaphore::new(IMAGE_JOBS_MAX)),
             closing: AtomicBool::new(false),
             config,
             runtimes,

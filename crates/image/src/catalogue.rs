@@ -10,6 +10,8 @@
 //! names only layers that are there; names appear and vanish under one lock, so no layer is removed while an import
 //! is about to name it; `tmp` is swept only by who has the directory to itself.
 
+mod export;
+mod merge;
 mod pack;
 mod publish;
 mod remove;
@@ -30,7 +32,8 @@ use api::{
 
 use crate::{Limits, error::Error, import};
 pub use pack::Under;
-use store::{Lock, Scratch};
+use store::Lock;
+pub(crate) use store::Scratch;
 
 /// One EROFS layer on the node's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +85,7 @@ impl Catalogue {
         query.validate()?;
         let scratch = Scratch::create(&self.dir)?;
         let imported = import::import_directory(query, &self.limits, source, scratch.path())?;
-        self.publish(&query.into(), imported, &scratch)
+        self.publish(query, imported, &scratch)
     }
 
     /// Imports an archive. Blocks as long as `source` does: call it where blocking is allowed.
@@ -90,7 +93,7 @@ impl Catalogue {
         query.validate()?;
         let scratch = Scratch::create(&self.dir)?;
         let imported = import::import_archive(query, &self.limits, source, scratch.path())?;
-        self.publish(&query.into(), imported, &scratch)
+        self.publish(query, imported, &scratch)
     }
 
     /// All images, by name and version. `in_use` is 0: the edge knows better.

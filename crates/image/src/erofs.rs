@@ -10,6 +10,7 @@
 mod blob;
 mod emit;
 mod layout;
+pub mod read;
 mod tree;
 
 use std::{fs::File, io::Read, path::Path};

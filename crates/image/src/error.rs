@@ -5,7 +5,7 @@
 
 use std::io;
 
-/// A failed import.
+/// A failed import, merge or export.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The archive or directory holds something that cannot become a layer.
@@ -14,6 +14,12 @@ pub enum Error {
     /// The bytes stopped coming.
     #[error("the archive could not be read to its end")]
     Source(#[source] io::Error),
+    /// A layer on this node's disk is not what the writer makes.
+    #[error("a layer is damaged: {0}")]
+    Damaged(&'static str),
+    /// Whoever asked for an export reads no further.
+    #[error("nobody reads the export any more")]
+    Unread(#[source] io::Error),
     /// This node's disk.
     #[error("{what}")]
     Disk {
@@ -51,6 +57,14 @@ impl Error {
         }
     }
 
+    /// An error of what is written to: our own if one travelled inside it, else its reader has gone.
+    pub(crate) fn of_writer(error: io::Error) -> Self {
+        match error.downcast::<Error>() {
+            Ok(ours) => ours,
+            Err(other) => Self::Unread(other),
+        }
+    }
+
     /// To let one of ours travel through `io::Read`.
     pub(crate) fn into_io(self) -> io::Error {
         io::Error::other(self)
@@ -64,6 +78,16 @@ impl From<Error> for api::Error {
             Error::Source(cause) => {
                 tracing::info!(%cause, "an import's source failed");
                 api::Error::invalid("the archive could not be read to its end: send it again")
+            }
+            Error::Damaged(what) => {
+                tracing::error!(what, "a layer is damaged");
+                api::Error::internal(
+                    "a layer of the image is damaged on the node's disk: import the image again",
+                )
+            }
+            Error::Unread(cause) => {
+                tracing::info!(%cause, "an export's reader has gone");
+                api::Error::new(api::Code::DeadlineExceeded, "the export was not read to its end")
             }
             Error::Disk { what, source } if is_full(&source) => {
                 tracing::warn!(what, cause = %source, "no room for a layer");

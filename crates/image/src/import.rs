@@ -53,15 +53,13 @@ pub const BLOB: &str = "data.blob";
 /// What an import made, lowest layer first.
 #[derive(Debug)]
 pub struct Imported {
-    /// Digests of published layers under those that were made.
-    pub below: Vec<String>,
     pub layers: Vec<Built>,
     pub config: ImageConfig,
 }
 
 impl Imported {
     pub fn only(layers: Vec<Built>, config: ImageConfig) -> Self {
-        Self { below: Vec::new(), layers, config }
+        Self { layers, config }
     }
 }
 
@@ -154,20 +152,20 @@ fn plain(
 }
 
 /// A layer being written.
-struct Layer {
+pub(crate) struct Layer {
     dir: PathBuf,
-    writer: Writer,
+    pub(crate) writer: Writer,
 }
 
 impl Layer {
-    fn create(scratch: &Path, number: usize, limits: &Limits) -> Result<Self> {
+    pub(crate) fn create(scratch: &Path, number: usize, limits: &Limits) -> Result<Self> {
         let dir = scratch.join(number.to_string());
         std::fs::create_dir(&dir).map_err(Error::disk("create a layer's directory"))?;
         let writer = Writer::create(&dir.join(META), &dir.join(BLOB), limits)?;
         Ok(Self { dir, writer })
     }
 
-    fn finish(self) -> Result<Built> {
+    pub(crate) fn finish(self) -> Result<Built> {
         let (summary, _) = self.writer.finish()?;
         Ok(Built { dir: self.dir, summary })
     }

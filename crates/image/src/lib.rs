@@ -1,12 +1,15 @@
-//! Layers: the EROFS writer, the importers (directory, tar, OCI archive), and the catalogue on disk.
+//! Layers: the EROFS writer and reader, the importers (directory, tar, OCI archive), merging,
+//! exports, and the catalogue on disk.
 //!
 //! ```text
 //! archive --decompress--> tar reader --\                     /-> meta.erofs  (tree, inodes, names, xattrs)
 //!                                       > import -> erofs --<
 //! directory ---------------------------/                     \-> data.blob   (file bytes, deduplicated)
 //!                                                  catalogue publishes both under one digest
+//! layers --reader--> union (as overlayfs shows them) --> merge -> erofs
+//!                                                    \-> export -> OCI or docker archive, tar
 //! ```
-//! Read in this order: [`erofs`], [`tar`], [`import`], [`catalogue`].
+//! Read in this order: [`erofs`], [`tar`], [`import`], [`union`], [`merge`], [`export`], [`catalogue`].
 //!
 //! Invariants: an archive is hostile until it has been read to its end; memory grows with the number of entries,
 //! never with the bytes of files; a failed import leaves nothing behind; nothing here mounts anything.
@@ -15,9 +18,12 @@ pub mod bench;
 pub mod catalogue;
 pub mod erofs;
 pub mod error;
+pub mod export;
 pub mod import;
+pub mod merge;
 mod scrub;
 pub mod tar;
+pub mod union;
 
 pub use catalogue::{Catalogue, LayerFiles, Resolved, Under};
 pub use erofs::Limits;

@@ -1,6 +1,8 @@
 //! The catalogue of layers.
 
+mod export;
 pub mod import;
+mod merge;
 pub mod pack;
 
 use std::sync::Arc;

@@ -37,7 +37,10 @@ pub use api::{
     exec::{Command, ExecInfo, ExecResult, Exit, ExitReason, Output, PtySize},
     file::{FileInfo, FileKind, TarReport, WatchEvent, WatchKind},
     frame::Stream as OutputStream,
-    image::{ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind},
+    image::{
+        ExportFormat, ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind, MERGE_THRESHOLD_BYTES,
+        MergeRequest,
+    },
     limit,
     snapshot::{Checkpoint, ForkRequest, PackReport, PackRequest, Scrub, ScrubRule, Scrubbed},
     spec::{Kind, ListQuery, Network, QosClass, SandboxInfo, SandboxSpec, Scratch},

@@ -31,6 +31,7 @@ pub const CI: &[&str] = &[
     "python3",
     "python3-venv",
     "binutils",
+    "skopeo",
 ];
 
 /// What makes a lab machine; QEMU and its kernel are unpacked, not installed.

@@ -11,10 +11,10 @@ use std::{
 
 use api::{
     Result,
-    image::{ImageInfo, ImportQuery, LayerKind},
+    image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
     snapshot::{PackReport, PackRequest},
 };
-use edge::{Layers, Resolved};
+use edge::{Export, Layers, Resolved};
 use image::{Catalogue, Under};
 use runtime::{LayerFiles, container::Container};
 
@@ -76,6 +76,14 @@ impl Layers for Mounted {
 
     fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
         Layers::files(&self.catalogue, digests)
+    }
+
+    fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
+        Layers::merge(&self.catalogue, reference, request)
+    }
+
+    fn export(&self, reference: &str, query: ExportQuery) -> Result<Export> {
+        Layers::export(&self.catalogue, reference, query)
     }
 
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {

@@ -1,13 +1,15 @@
 //! The verbs of images.
 
+use std::time::Duration;
+
 use api::{
     Code, Error,
     arrow::{Edge, Images},
-    image::{ImportQuery, LayerKind},
+    image::{ExportQuery, ImportQuery, LayerKind, MergeRequest},
     spec::{CreateRequest, ListQuery},
 };
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use runtime::fake::Step;
 
 use crate::world::*;
@@ -36,6 +38,33 @@ async fn a_body_that_fails_makes_no_image() {
     assert_eq!(node.image_inspect("new").await.unwrap_err().code, Code::NotFound);
     let bad = ImportQuery::new("../x", LayerKind::Base);
     assert_eq!(node.import(bad, Box::pin(stream::empty())).await.unwrap_err().code, Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn an_export_comes_out_exactly_and_there_are_not_too_many_at_once() {
+    let world = World::new();
+    let node = world.start().await;
+    let bytes: Vec<u8> = (0..3 << 20).map(|i: u32| (i / 1000) as u8).collect();
+    let query = ImportQuery::new("large", LayerKind::Base);
+    node.import(query, Box::pin(stream::iter([Ok(Bytes::from(bytes.clone()))]))).await.unwrap();
+    let export = || node.image_export("large", ExportQuery::default());
+    let parts: Vec<_> = export().await.unwrap().map(|part| part.unwrap()).collect().await;
+    assert!(parts.concat() == bytes);
+    // Nobody reads these, so none of them ends.
+    let mut held = Vec::new();
+    let refused = loop {
+        match export().await {
+            Ok(export) => held.push(export),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refused.code, held.len()), (Code::RateLimited, 16));
+    assert_eq!(node.image_merge("large", MergeRequest::new("x")).await.unwrap_err().code, Code::RateLimited);
+    held.clear();
+    while node.image_merge("large", MergeRequest::new("x")).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(node.image_export("nobody", ExportQuery::default()).await.err().unwrap().code, Code::NotFound);
 }
 
 #[tokio::test]

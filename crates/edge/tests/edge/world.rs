@@ -13,11 +13,11 @@ use api::{
     arrow::{Chronus, Edge, ExecStream},
     exec::{ExecRequest, Exit},
     frame::{ServerFrame, Stream},
-    image::{ImageConfig, ImageInfo, ImportQuery, LayerKind},
+    image::{ExportQuery, ImageConfig, ImageInfo, ImportQuery, LayerKind, MergeRequest},
     snapshot::{PackReport, PackRequest},
     spec::{CreateEvent, CreateRequest, Kind, SandboxInfo, SandboxSpec},
 };
-use edge::{Capacity, EdgeConfig, EdgeNode, Layers, Resolved};
+use edge::{Capacity, EdgeConfig, EdgeNode, Export, Layers, Resolved};
 use futures_util::StreamExt;
 use image::Under;
 use runtime::{LayerFiles, Runtime, fake::FakeRuntime};
@@ -108,6 +108,14 @@ impl Layers for FakeLayers {
         }
         self.images.lock().unwrap().remove(reference);
         Ok(())
+    }
+    fn export(&self, reference: &str, _: ExportQuery) -> Result<Export> {
+        self.inspect(reference)?;
+        let bytes = self.bytes_of(reference);
+        Ok(Box::new(move |out| out.write_all(&bytes).map_err(|_| Error::internal("unread"))))
+    }
+    fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
+        self.inspect(reference).map(|image| ImageInfo { version: request.version.clone(), ..image })
     }
     fn sweep(&self, _in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
         Ok(0)

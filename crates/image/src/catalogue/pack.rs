@@ -1,18 +1,20 @@
 //! pack: an overlay's upper directory becomes a layer, and an image that names it.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use api::{
     Result,
     image::{ImageConfig, LayerKind},
+    limit,
     snapshot::{PackReport, PackRequest},
 };
 
-use super::{Catalogue, publish::Named, store::Scratch};
-use crate::{
-    import::{self, Imported},
-    scrub::Scrubber,
+use super::{
+    Catalogue, disk,
+    publish::{Draft, Part},
+    store::{self, Scratch},
 };
+use crate::{import, scrub::Scrubber};
 
 /// What the diff was written over.
 #[derive(Debug, Clone, Default)]
@@ -32,12 +34,28 @@ impl Catalogue {
             scrubber.judge(path, metadata)
         })?;
         let summary = built.summary.clone();
-        let named = Named { name: &request.name, version: &request.version, kind: request.kind };
-        let imported = match request.kind {
-            LayerKind::Base => Imported { below: under.layers, layers: vec![built], config: under.config },
-            LayerKind::Workspace | LayerKind::Toolkit => Imported::only(vec![built], ImageConfig::default()),
+        let alone = request.kind != LayerKind::Base;
+        let under = if alone { Under::default() } else { under };
+        // The same layer twice is there once, where it is seen.
+        let below = under.layers.iter().filter(|digest| **digest != summary.digest);
+        let below = below.map(|digest| store::load_manifest(&self.dir, digest).map(Part::Kept));
+        let mut layers = below.collect::<io::Result<Vec<_>>>().map_err(disk("read a layer"))?;
+        layers.push(Part::Built(built));
+        if layers.len() > limit::LAYERS_MAX {
+            return Err(api::Error::invalid(format!(
+                "the image would have {} layers, at most {}: merge some of them",
+                layers.len(),
+                limit::LAYERS_MAX
+            )));
+        }
+        let draft = Draft {
+            name: request.name.clone(),
+            version: request.version.clone(),
+            kind: request.kind,
+            config: under.config,
+            layers,
         };
-        let image = self.publish(&named, imported, &scratch)?;
+        let image = self.publish_draft(draft, &scratch, |_| Ok(()))?;
         Ok(PackReport {
             image,
             layer: summary.digest,

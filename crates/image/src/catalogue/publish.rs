@@ -2,45 +2,91 @@
 //!
 //! Invariant: a kill at any moment leaves either no name or a whole image; layers without a name are swept later.
 
-use std::{fs, io, sync::Arc, time::SystemTime};
+use std::{collections::BTreeSet, fs, io, sync::Arc, time::SystemTime};
 
 use api::{
     Result,
     image::{ImageConfig, ImageInfo, ImportQuery, LayerKind},
-    limit,
 };
 
 use super::{
-    Catalogue, Resolved, disk,
+    Catalogue, Images, Resolved, disk,
     store::{self, Manifest, Scratch},
 };
-use crate::{erofs::Summary, import::Imported};
+use crate::{
+    erofs::Summary,
+    import::{Built, Imported},
+};
 
-/// What an image is to be called.
-pub(super) struct Named<'a> {
-    pub(super) name: &'a str,
-    pub(super) version: &'a str,
-    pub(super) kind: LayerKind,
+/// An image that is about to be.
+pub(super) struct Draft {
+    pub name: String,
+    pub version: String,
+    pub kind: LayerKind,
+    pub config: ImageConfig,
+    /// Lowest first, no two with one digest.
+    pub layers: Vec<Part>,
 }
 
-impl<'a> From<&'a ImportQuery> for Named<'a> {
-    fn from(query: &'a ImportQuery) -> Self {
-        Self { name: &query.name, version: &query.version, kind: query.kind }
+/// A layer of a draft.
+pub(super) enum Part {
+    /// In the scratch directory.
+    Built(Built),
+    /// Published already.
+    Kept(Manifest),
+}
+
+impl Part {
+    pub(super) fn digest(&self) -> &str {
+        match self {
+            Self::Built(built) => &built.summary.digest,
+            Self::Kept(manifest) => &manifest.digest,
+        }
+    }
+
+    fn manifest(&self) -> Manifest {
+        match self {
+            Self::Built(built) => manifest(&built.summary),
+            Self::Kept(manifest) => manifest.clone(),
+        }
     }
 }
 
 impl Catalogue {
-    pub(super) fn publish(&self, named: &Named, imported: Imported, scratch: &Scratch) -> Result<ImageInfo> {
-        for layer in &imported.layers {
+    pub(super) fn publish(
+        &self,
+        query: &ImportQuery,
+        imported: Imported,
+        scratch: &Scratch,
+    ) -> Result<ImageInfo> {
+        let draft = Draft {
+            name: query.name.clone(),
+            version: query.version.clone(),
+            kind: query.kind,
+            config: imported.config,
+            layers: imported.layers.into_iter().map(Part::Built).collect(),
+        };
+        self.publish_draft(draft, scratch, |_| Ok(()))
+    }
+
+    /// `check`: what must hold of the images there are, at the moment in which this one appears.
+    pub(super) fn publish_draft(
+        &self,
+        draft: Draft,
+        scratch: &Scratch,
+        check: impl FnOnce(&Images) -> Result<()>,
+    ) -> Result<ImageInfo> {
+        for layer in draft.built() {
             store::seal(&layer.dir, &manifest(&layer.summary)).map_err(disk("sync a layer"))?;
         }
-        let info = self.info(named, &imported)?;
+        let info = info(&draft)?;
         let json = serde_json::to_vec_pretty(&info).map_err(|e| disk("encode an image")(e.into()))?;
         let written = scratch.path().join("image.json");
         store::write_synced(&written, &json).map_err(disk("write an image"))?;
 
         let _changing = self.changing();
-        for layer in &imported.layers {
+        check(&self.images())?;
+        for layer in draft.built() {
             self.place_layer(&layer.dir, &layer.summary.digest).map_err(disk("publish a layer"))?;
         }
         store::sync_dir(&self.dir.join(store::LAYERS)).map_err(disk("sync the layers"))?;
@@ -61,40 +107,6 @@ impl Catalogue {
         Ok(info)
     }
 
-    /// Errors: a layer below is not there.
-    fn info(&self, named: &Named, imported: &Imported) -> Result<ImageInfo> {
-        let below = imported.below.iter().map(|digest| store::load_manifest(&self.dir, digest));
-        let below: Vec<Manifest> = below.collect::<io::Result<_>>().map_err(disk("read a layer"))?;
-        let made: Vec<Manifest> = imported.layers.iter().map(|layer| manifest(&layer.summary)).collect();
-        let mut layers: Vec<Manifest> = Vec::new();
-        for layer in below.into_iter().chain(made) {
-            // The same layer twice is there once, where it is seen.
-            layers.retain(|other| other.digest != layer.digest);
-            layers.push(layer);
-        }
-        let digests: Vec<String> = layers.iter().map(|layer| layer.digest.clone()).collect();
-        if digests.len() > limit::LAYERS_MAX {
-            return Err(api::Error::invalid(format!(
-                "the image would have {} layers, at most {}: merge some of them",
-                digests.len(),
-                limit::LAYERS_MAX
-            )));
-        }
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Ok(ImageInfo {
-            name: named.name.to_owned(),
-            version: named.version.to_owned(),
-            kind: named.kind,
-            digest: stack_digest(&digests, &imported.config)?,
-            files: layers.iter().map(|layer| layer.files).sum(),
-            size_bytes: layers.iter().map(|layer| layer.meta_bytes + layer.blob_bytes).sum(),
-            config: imported.config.clone(),
-            layers: digests,
-            created_ms: now.as_millis() as u64,
-            in_use: 0,
-        })
-    }
-
     /// A layer that is there already is the same to the byte: ours goes with the scratch directory.
     fn place_layer(&self, built: &std::path::Path, digest: &str) -> io::Result<()> {
         let place = self.layer_dir(digest);
@@ -109,6 +121,15 @@ impl Catalogue {
     }
 }
 
+impl Draft {
+    fn built(&self) -> impl Iterator<Item = &Built> {
+        self.layers.iter().filter_map(|layer| match layer {
+            Part::Built(built) => Some(built),
+            Part::Kept(_) => None,
+        })
+    }
+}
+
 fn manifest(summary: &Summary) -> Manifest {
     Manifest {
         digest: summary.digest.clone(),
@@ -117,6 +138,26 @@ fn manifest(summary: &Summary) -> Manifest {
         blob_bytes: summary.blob_bytes,
         data_bytes: summary.data_bytes,
     }
+}
+
+fn info(draft: &Draft) -> Result<ImageInfo> {
+    let layers: Vec<Manifest> = draft.layers.iter().map(Part::manifest).collect();
+    let digests: Vec<String> = layers.iter().map(|layer| layer.digest.clone()).collect();
+    let distinct: BTreeSet<&String> = digests.iter().collect();
+    debug_assert_eq!(distinct.len(), digests.len(), "equal layers were dropped");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(ImageInfo {
+        name: draft.name.clone(),
+        version: draft.version.clone(),
+        kind: draft.kind,
+        digest: stack_digest(&digests, &draft.config)?,
+        files: layers.iter().map(|layer| layer.files).sum(),
+        size_bytes: layers.iter().map(|layer| layer.meta_bytes + layer.blob_bytes).sum(),
+        config: draft.config.clone(),
+        layers: digests,
+        created_ms: now.as_millis() as u64,
+        in_use: 0,
+    })
 }
 
 /// Over the layers and the config: images that behave alike have one digest, whatever they are called.

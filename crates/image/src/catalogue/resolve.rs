@@ -7,7 +7,8 @@ use api::{
     image::{ImageInfo, LayerKind},
 };
 
-use super::{Catalogue, Images, Resolved};
+use super::{Catalogue, Images, LayerFiles, Resolved};
+use crate::erofs::read::Reader;
 
 const VERSION_DEFAULT: &str = "latest";
 
@@ -15,6 +16,15 @@ impl Catalogue {
     /// Errors: `not_found`.
     pub fn inspect(&self, reference: &str) -> Result<ImageInfo> {
         find(&self.images(), reference).map(|image| image.info.clone())
+    }
+
+    /// Its layers, open, lowest first: they can be read to their end even where the image is removed meanwhile.
+    pub(super) fn open_layers(&self, image: &Resolved) -> Result<Vec<Reader>> {
+        let open = |layer: &LayerFiles| Reader::open(&layer.meta, layer.blob.as_deref());
+        let readers = image.layers.iter().map(open).collect::<Result<_, crate::Error>>();
+        // It may have gone since it was found.
+        readers
+            .map_err(|error| find(&self.images(), &image.info.digest).err().unwrap_or_else(|| error.into()))
     }
 
     /// The image and its files. Errors: `not_found`; `invalid_argument` where it is not of the kind that is expected.

@@ -95,7 +95,7 @@ fn load_image(dir: &Path, path: &Path) -> io::Result<Resolved> {
     Ok(Resolved { info, layers })
 }
 
-/// What is written of a published layer.
+/// What stands beside a published layer.
 pub fn load_manifest(dir: &Path, digest: &str) -> io::Result<Manifest> {
     Ok(serde_json::from_slice(&fs::read(layer_dir(dir, digest).join(MANIFEST))?)?)
 }

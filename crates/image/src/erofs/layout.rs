@@ -18,12 +18,12 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// A block address that means "zeros".
 pub const HOLE: u32 = u32::MAX;
 
-const MAGIC: u32 = 0xE0F5_E1E2;
+pub const MAGIC: u32 = 0xE0F5_E1E2;
 const COMPAT_CHECKSUM: u32 = 0x1;
 const COMPAT_MTIME: u32 = 0x2;
-const INCOMPAT_CHUNKED_FILE: u32 = 0x4;
-const INCOMPAT_DEVICE_TABLE: u32 = 0x8;
-const CHUNK_INDEXES: u32 = 0x20;
+pub const INCOMPAT_CHUNKED_FILE: u32 = 0x4;
+pub const INCOMPAT_DEVICE_TABLE: u32 = 0x8;
+pub const CHUNK_INDEXES: u32 = 0x20;
 /// The field of the chunk's size has five bits.
 const CHUNK_BITS_MAX: u32 = 31;
 
@@ -111,6 +111,11 @@ pub fn rdev(major: u32, minor: u32) -> Result<u32> {
     Ok((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
 }
 
+/// Major and minor of a 32-bit device number.
+pub fn device(rdev: u32) -> (u32, u32) {
+    ((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & !0xff))
+}
+
 /// What the superblock tells.
 pub struct Super {
     pub root_nid: u16,
@@ -178,6 +183,9 @@ mod tests {
     fn device_numbers() {
         assert_eq!(rdev(8, 1).unwrap(), 0x801);
         assert_eq!(rdev(0xabc, 0x12345).unwrap(), 0x123a_bc45);
+        for (major, minor) in [(0, 0), (8, 1), (0xabc, 0x12345), (4095, (1 << 20) - 1)] {
+            assert_eq!(device(rdev(major, minor).unwrap()), (major, minor));
+        }
         assert!(rdev(4096, 0).is_err() && rdev(0, 1 << 20).is_err());
     }
 }

@@ -130,6 +130,12 @@ fn split_xattr(full: &[u8]) -> Option<(u8, &[u8])> {
     })
 }
 
+/// The full name of what an image has under a namespace's number; None for a namespace that we do not write.
+pub fn xattr_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
+    let (_, prefix) = NAMESPACES.iter().find(|(number, _)| *number == index)?;
+    (name.is_empty() != prefix.ends_with(b".")).then(|| [prefix, name].concat())
+}
+
 /// What a node is.
 #[derive(Debug)]
 pub enum Body {

@@ -7,11 +7,14 @@
 
 mod archive;
 mod catalogue;
+mod export;
 mod fuzz;
 mod hostile;
 mod kernel;
+mod merge;
 mod oci;
 mod random;
+mod reader;
 mod snapshot;
 mod synthetic;
 
@@ -46,11 +49,14 @@ fn import(query: &ImportQuery, bytes: &[u8], scratch: &Path) -> Result<Imported,
     image::import::import_archive(query, &image::Limits::default(), bytes, scratch)
 }
 
-/// The kernel mounts it and shows what is at `source`; `fsck.erofs` has no complaint.
+/// The kernel mounts it and shows what is at `source`, our own reader too; `fsck.erofs` has no complaint.
 fn assert_shows(layer: &Built, source: &Path) {
     fsck(layer);
     let mounted = kernel::mount(&layer.meta(), layer.blob().as_deref());
-    snapshot::assert_equal(&snapshot::take(source), &snapshot::take(&mounted.path()));
+    let expected = snapshot::take(source);
+    snapshot::assert_equal(&expected, &snapshot::take(&mounted.path()));
+    let read = image::erofs::read::Reader::open(&layer.meta(), layer.blob().as_deref()).unwrap();
+    snapshot::assert_equal(&expected, &reader::snapshot(read));
 }
 
 fn fsck(layer: &Built) {

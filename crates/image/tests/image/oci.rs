@@ -69,7 +69,7 @@ fn packed(number: usize, layer: &[u8]) -> Vec<u8> {
     }
 }
 
-fn layers() -> Vec<Vec<u8>> {
+pub fn layers() -> Vec<Vec<u8>> {
     let base = Tar::new()
         .dir("etc")
         .file("etc/kept", "base")

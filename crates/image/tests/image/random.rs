@@ -15,7 +15,7 @@ enum Node {
 }
 
 #[derive(Debug, Clone)]
-struct Plan {
+pub struct Plan {
     parent: prop::sample::Index,
     name: String,
     node: Node,
@@ -40,7 +40,7 @@ fn node() -> impl Strategy<Value = Node> {
     ]
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+pub fn plan() -> impl Strategy<Value = Plan> {
     let name = prop_oneof!["[a-c.+ -]{1,3}", "[a-z]{200,255}", "\\PC{1,20}"];
     let owner = (any::<u16>(), any::<u16>());
     let xattr = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..900));
@@ -48,7 +48,7 @@ fn plan() -> impl Strategy<Value = Plan> {
         .prop_map(|(parent, name, node, mode, owner, xattr)| Plan { parent, name, node, mode, owner, xattr })
 }
 
-fn build(root: &Path, plans: &[Plan]) {
+pub fn build(root: &Path, plans: &[Plan]) {
     fs::create_dir(root).unwrap();
     let mut directories = vec![root.to_owned()];
     let mut files: Vec<PathBuf> = Vec::new();

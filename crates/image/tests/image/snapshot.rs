@@ -36,7 +36,11 @@ pub fn take(root: &Path) -> Snapshot {
         for entry in fs::read_dir(root.join(&dir)).unwrap() {
             let entry = entry.unwrap();
             let path = dir.join(entry.file_name());
-            let kind = fs::symlink_metadata(root.join(&path)).unwrap().file_type();
+            let kind = match fs::symlink_metadata(root.join(&path)) {
+                // overlayfs lists a whiteout in a directory of a single layer, and does not find it.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                found => found.unwrap().file_type(),
+            };
             assert_eq!(entry.file_type().unwrap(), kind, "the dirent's type of {path:?}");
             if kind.is_dir() {
                 stack.push(path.clone());
@@ -49,7 +53,7 @@ pub fn take(root: &Path) -> Snapshot {
     names.into_iter().map(|name| (name.clone(), facts(root, name, &mut firsts))).collect()
 }
 
-fn facts(root: &Path, name: PathBuf, firsts: &mut HashMap<u64, PathBuf>) -> Facts {
+fn facts(root: &Path, name: PathBuf, firsts: &mut HashMap<(u64, u64), PathBuf>) -> Facts {
     let full = if name.as_os_str().is_empty() { root.to_owned() } else { root.join(&name) };
     let m = fs::symlink_metadata(&full).unwrap();
     let kind = m.file_type();
@@ -67,7 +71,7 @@ fn facts(root: &Path, name: PathBuf, firsts: &mut HashMap<u64, PathBuf>) -> Fact
         mtime: (m.mtime(), m.mtime_nsec()),
         rdev: if is_device { m.rdev() } else { 0 },
         links: m.nlink(),
-        first: if kind.is_dir() { name } else { firsts.entry(m.ino()).or_insert(name).clone() },
+        first: if kind.is_dir() { name } else { firsts.entry((m.dev(), m.ino())).or_insert(name).clone() },
         content: kind.is_file().then(|| {
             let mut hasher = blake3::Hasher::new();
             io::copy(&mut File::open(&full).unwrap(), &mut hasher).unwrap();

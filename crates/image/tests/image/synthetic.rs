@@ -20,7 +20,7 @@ pub fn patterned(size: usize) -> Vec<u8> {
     (0..size).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-fn build(root: &Path) {
+pub fn build(root: &Path) {
     fs::create_dir_all(root.join("empty-dir")).unwrap();
     for size in [0, 1, 4095, 4096, 4097, 262_143, 262_144, 262_145, (1 << 20) + 1] {
         fs::write(root.join(format!("file-{size}")), patterned(size)).unwrap();

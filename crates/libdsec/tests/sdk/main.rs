@@ -357,6 +357,14 @@ async fn a_directory_is_imported_with_all_that_a_root_has() {
     let again = client.images().import_path(&tar, query, |_| ()).await.unwrap();
     assert_eq!(again.size_bytes, image.size_bytes);
     assert_eq!(client.images().list().await.unwrap().len(), 3);
+    let mut archive = client.images().export("again", libdsec::ExportFormat::Tar).await.unwrap();
+    let mut exported = 0;
+    while let Some(part) = archive.next().await {
+        exported += part.unwrap().len() as u64;
+    }
+    assert_eq!(exported, image.size_bytes);
+    let merged = client.images().merge("again", libdsec::MergeRequest::new("small")).await.unwrap();
+    assert_eq!(merged.version, "small");
     client.images().remove("again").await.unwrap();
     assert_eq!(client.images().inspect("again").await.unwrap_err().code, Code::NotFound);
 }

@@ -3,7 +3,7 @@
 use api::{
     Result,
     arrow::{ByteStream, Images},
-    image::{ImageInfo, ImportQuery},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
 };
 use async_trait::async_trait;
 use http::Method;
@@ -36,5 +36,18 @@ impl Images for EdgeClient {
     async fn image_remove(&self, reference: &str) -> Result<()> {
         let path = format!("/v1/images/{}", encode(reference));
         self.origin.done(self.origin.request(Method::DELETE, path), DEADLINE).await
+    }
+
+    async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
+        request.validate()?;
+        let path = format!("/v1/images/{}/merge", encode(reference));
+        // As long as its layers are.
+        self.origin.json(self.origin.request_json(Method::POST, path, &request)?, NO_DEADLINE).await
+    }
+
+    async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
+        let path = format!("/v1/images/{}/export{}", encode(reference), query_of(&query)?);
+        let response = self.origin.send(self.origin.request(Method::GET, path), DEADLINE).await?;
+        Ok(response.into_body().bytes())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{
     Code,
     arrow::Front,
-    image::{ImageInfo, ImportQuery},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
 };
 
 use super::{On, Route, verb};
@@ -48,5 +48,25 @@ pub(crate) fn routes() -> Vec<Route<To>> {
             |to, call| Box::pin(image::remove(to, call)),
         )
         .errors(&[Code::NotFound, Code::Conflict]),
+        Route::new(
+            On::Get,
+            "/images/{reference}/export",
+            verb!("image_export"),
+            "An image as an archive: an OCI layout, what `docker load` takes, or its root file system as one tar.",
+            |to, call| Box::pin(image::export(to, call)),
+        )
+        .query::<ExportQuery>()
+        .bytes()
+        .errors(&[Code::NotFound, Code::DiskFull, Code::RateLimited]),
+        Route::new(
+            On::Post,
+            "/images/{reference}/merge",
+            verb!("image_merge"),
+            "Merge adjacent layers of an image into a new version of it, with the same content.",
+            |to, call| Box::pin(image::merge(to, call)),
+        )
+        .body::<MergeRequest>()
+        .json::<ImageInfo>()
+        .errors(&[Code::NotFound, Code::AlreadyExists, Code::Conflict, Code::DiskFull, Code::RateLimited]),
     ]
 }

@@ -1,8 +1,12 @@
-//! The catalogue: import, list, inspect, remove.
+//! The catalogue: import, list, inspect, remove, merge, export.
 
 use std::sync::Arc;
 
-use api::{Error, Result, arrow::Front, image::ImportQuery};
+use api::{
+    Error, Result,
+    arrow::Front,
+    image::{ExportQuery, ImportQuery, MergeRequest},
+};
 
 use super::{
     answer,
@@ -43,4 +47,18 @@ pub(crate) async fn remove(to: To, call: Call) -> Reply {
     let reference = reference(&call)?;
     to_the_end(async move { to.image_remove(&reference).await }).await?;
     Ok(answer::nothing())
+}
+
+pub(crate) async fn export(to: To, call: Call) -> Reply {
+    let reference = reference(&call)?;
+    let query: ExportQuery = call.query()?;
+    Ok(answer::bytes("application/x-tar", to.image_export(&reference, query).await?).await?)
+}
+
+pub(crate) async fn merge(to: To, mut call: Call) -> Reply {
+    let reference = reference(&call)?;
+    let request: MergeRequest = call.json().await?;
+    request.validate()?;
+    let merged = to_the_end(async move { to.image_merge(&reference, request).await }).await?;
+    Ok(answer::json(&merged))
 }

@@ -8,7 +8,7 @@ use std::sync::{
 use api::{
     Code,
     arrow::{Edge, Images},
-    image::{ImportQuery, LayerKind},
+    image::{ExportFormat, ExportQuery, ImportQuery, LayerKind, MergeRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxSpec, TtlRequest},
 };
 use bytes::Bytes;
@@ -68,6 +68,16 @@ async fn the_catalogue_goes_through() {
     assert_eq!((image.size_bytes, image.kind), (10_000_000, LayerKind::Toolkit));
     assert_eq!(node.client.image_list().await.unwrap(), std::slice::from_ref(&image));
     assert_eq!(node.client.image_inspect("tool:latest").await.unwrap(), image);
+    let query = ExportQuery { format: ExportFormat::Docker };
+    let parts = node.client.image_export("tool:latest", query).await.unwrap();
+    let bytes: Vec<_> = parts.map(Result::unwrap).collect().await;
+    assert_eq!(bytes.concat(), b"Docker of tool:latest");
+    assert_eq!(node.client.image_export("absent", query).await.err().unwrap().code, Code::NotFound);
+    let request = MergeRequest { threshold_bytes: 7, ..MergeRequest::new("small") };
+    let merged = node.client.image_merge("tool:latest", request).await.unwrap();
+    assert_eq!((merged.version.as_str(), merged.size_bytes), ("small", 7));
+    let refused = node.client.image_merge("tool:latest", MergeRequest::new("no/slash")).await.unwrap_err();
+    assert_eq!(refused.code, Code::InvalidArgument);
     node.client.image_remove("tool:latest").await.unwrap();
     assert_eq!(node.client.image_remove("tool:latest").await.unwrap_err().code, Code::NotFound);
     // What breaks off on this side keeps its reason.
