@@ -14,6 +14,9 @@ pub enum Error {
     /// The bytes stopped coming.
     #[error("the archive could not be read to its end")]
     Source(#[source] io::Error),
+    /// A registry; it says itself what it means.
+    #[error("{0}")]
+    Registry(api::Error),
     /// This node's disk.
     #[error("{what}")]
     Disk {
@@ -61,6 +64,7 @@ impl From<Error> for api::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Refused(text) => api::Error::invalid(text),
+            Error::Registry(error) => error,
             Error::Source(cause) => {
                 tracing::info!(%cause, "an import's source failed");
                 api::Error::invalid("the archive could not be read to its end: send it again")

@@ -3,10 +3,11 @@
 //! ```text
 //! archive --decompress--> tar reader --\                     /-> meta.erofs  (tree, inodes, names, xattrs)
 //!                                       > import -> erofs --<
+//! registry --pull--> blobs -------------/
 //! directory ---------------------------/                     \-> data.blob   (file bytes, deduplicated)
 //!                                                  catalogue publishes both under one digest
 //! ```
-//! Read in this order: [`erofs`], [`tar`], [`import`], [`catalogue`].
+//! Read in this order: [`erofs`], [`tar`], [`import`], [`catalogue`], [`pull`].
 //!
 //! Invariants: an archive is hostile until it has been read to its end; memory grows with the number of entries,
 //! never with the bytes of files; a failed import leaves nothing behind; nothing here mounts anything.
@@ -16,6 +17,7 @@ pub mod catalogue;
 pub mod erofs;
 pub mod error;
 pub mod import;
+pub mod pull;
 pub mod tar;
 
 pub use catalogue::{Catalogue, LayerFiles, Resolved};

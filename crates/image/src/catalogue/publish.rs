@@ -22,7 +22,7 @@ impl Catalogue {
         imported: Imported,
         scratch: &Scratch,
     ) -> Result<ImageInfo> {
-        for layer in &imported.layers {
+        for layer in imported.layers.iter().filter(|layer| !layer.is_known()) {
             store::seal(&layer.dir, &manifest(&layer.summary)).map_err(disk("sync a layer"))?;
         }
         let info = info(query, &imported)?;
@@ -31,7 +31,7 @@ impl Catalogue {
         store::write_synced(&written, &json).map_err(disk("write an image"))?;
 
         let _changing = self.changing();
-        for layer in &imported.layers {
+        for layer in imported.layers.iter().filter(|layer| !layer.is_known()) {
             self.place_layer(&layer.dir, &layer.summary.digest).map_err(disk("publish a layer"))?;
         }
         store::sync_dir(&self.dir.join(store::LAYERS)).map_err(disk("sync the layers"))?;
@@ -48,6 +48,7 @@ impl Catalogue {
         place().map_err(disk("publish an image"))?;
         let key = (info.name.clone(), info.version.clone());
         self.images_mut().insert(key, Arc::new(Resolved { info: info.clone(), layers }));
+        self.remember(&imported.layers, scratch);
         tracing::info!(image = info.name, version = info.version, digest = info.digest, "image published");
         Ok(info)
     }

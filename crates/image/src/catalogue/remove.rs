@@ -11,6 +11,7 @@ use super::{
     Catalogue, disk, resolve,
     store::{self, Scratch},
 };
+use crate::pull::blobs;
 
 impl Catalogue {
     /// Removes an image (by digest: under all its names) and those of its layers that no other image has.
@@ -40,6 +41,7 @@ impl Catalogue {
         for layer in self.unnamed(&image.info.layers) {
             self.discard(&layer).map_err(disk("remove a layer"))?;
         }
+        self.forget_gone();
         Ok(())
     }
 
@@ -56,6 +58,8 @@ impl Catalogue {
         for layer in &unused {
             self.discard(layer).map_err(disk("remove a layer"))?;
         }
+        self.forget_gone();
+        blobs::sweep(&self.dir).map_err(disk("sweep the blobs"))?;
         Ok(unused.len())
     }
 
@@ -69,11 +73,11 @@ impl Catalogue {
         }
     }
 
-    /// Those of `layers` that no image names.
+    /// Those of `layers` that no image names and no pull is about to.
     fn unnamed(&self, layers: &[String]) -> Vec<String> {
         let images = self.images();
         let named: HashSet<&String> = images.values().flat_map(|image| &image.info.layers).collect();
-        layers.iter().filter(|layer| !named.contains(layer)).cloned().collect()
+        layers.iter().filter(|layer| !named.contains(layer) && !self.pins.holds(layer)).cloned().collect()
     }
 
     fn discard(&self, digest: &str) -> io::Result<()> {

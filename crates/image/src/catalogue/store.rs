@@ -10,8 +10,11 @@ use std::{
 use api::{Result, image::ImageInfo};
 use serde::{Deserialize, Serialize};
 
-use super::{Images, LayerFiles, Resolved, disk};
-use crate::import::{BLOB, META};
+use super::{Images, LayerFiles, Resolved, disk, known::KNOWN};
+use crate::{
+    import::{BLOB, META},
+    pull::blobs::BLOBS,
+};
 
 pub const LAYERS: &str = "layers";
 pub const IMAGES: &str = "images";
@@ -38,7 +41,7 @@ pub struct Lock(#[allow(dead_code)] File);
 
 /// The images, and the lock where nobody else has the directory open.
 pub fn open(dir: &Path) -> Result<(Images, Option<Lock>)> {
-    for part in [LAYERS, IMAGES, TMP] {
+    for part in [LAYERS, IMAGES, KNOWN, BLOBS, TMP] {
         fs::create_dir_all(dir.join(part)).map_err(disk("create the catalogue"))?;
     }
     sync_dir(dir).map_err(disk("create the catalogue"))?;
@@ -98,7 +101,7 @@ fn load_image(dir: &Path, path: &Path) -> io::Result<Resolved> {
 /// The files of a published layer, their sizes checked.
 pub fn load_layer(dir: &Path, digest: &str) -> io::Result<LayerFiles> {
     let layer = layer_dir(dir, digest);
-    let manifest: Manifest = serde_json::from_slice(&fs::read(layer.join(MANIFEST))?)?;
+    let manifest = load_manifest(&layer)?;
     let (meta, blob) = (layer.join(META), layer.join(BLOB));
     let is_whole = fs::metadata(&meta)?.len() == manifest.meta_bytes
         && (manifest.blob_bytes == 0 || fs::metadata(&blob)?.len() == manifest.blob_bytes);
@@ -106,6 +109,11 @@ pub fn load_layer(dir: &Path, digest: &str) -> io::Result<LayerFiles> {
         return Err(io::Error::other(format!("layer {digest} is damaged")));
     }
     Ok(LayerFiles { digest: digest.to_owned(), meta, blob: (manifest.blob_bytes > 0).then_some(blob) })
+}
+
+/// What stands beside the layer in that directory.
+pub fn load_manifest(layer: &Path) -> io::Result<Manifest> {
+    Ok(serde_json::from_slice(&fs::read(layer.join(MANIFEST))?)?)
 }
 
 /// Writes a layer's manifest and syncs the layer; after this it may be renamed to its place.

@@ -11,7 +11,10 @@ mod fuzz;
 mod hostile;
 mod kernel;
 mod oci;
+mod pull;
+mod pull_faults;
 mod random;
+mod registry;
 mod snapshot;
 mod synthetic;
 
