@@ -20,7 +20,7 @@ Sandboxes:
   stop          End sandboxes, leaving nothing behind
 
 Images:
-  image         Import, list, inspect and remove images
+  image         Import, pull, list, inspect and remove images
 
 Server:
   up            Start the server on this machine

@@ -1,8 +1,9 @@
-//! Images: import, list, inspect, remove.
+//! Images: import, pull, list, inspect, remove.
 
 mod import;
 mod inspect;
 mod list;
+mod pull;
 mod remove;
 
 use crate::outcome::Outcome;
@@ -11,6 +12,8 @@ use crate::outcome::Outcome;
 pub(crate) enum Verb {
     /// Make an image of a directory, a tar or an OCI archive
     Import(import::Args),
+    /// Fetch an image from an OCI registry
+    Pull(pull::Args),
     /// List images
     Ls(list::Args),
     /// All that is known of an image, as JSON
@@ -22,6 +25,7 @@ pub(crate) enum Verb {
 pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
     match verb {
         Verb::Import(args) => import::run(args, json).await,
+        Verb::Pull(args) => pull::run(args, json).await,
         Verb::Ls(args) => list::run(args, json).await,
         Verb::Inspect(args) => inspect::run(args).await,
         Verb::Rm(args) => remove::run(args, json).await,

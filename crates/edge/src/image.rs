@@ -1,6 +1,7 @@
 //! The verbs of `api::arrow::Images` over the catalogue, on threads that may block.
 
 mod body;
+mod pull;
 
 use std::{
     sync::{Arc, Weak},
@@ -9,8 +10,9 @@ use std::{
 
 use api::{
     Error, Result,
-    arrow::{ByteStream, Images},
+    arrow::{BoxStream, ByteStream, Images},
     image::{ImageInfo, ImportQuery},
+    pull::{PullEvent, PullRequest},
 };
 use async_trait::async_trait;
 
@@ -83,6 +85,10 @@ impl Images for EdgeNode {
             sweep(&self.parts).await;
         }
         result.map(|info| self.counted(info))
+    }
+
+    async fn pull(&self, request: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
+        self.start_pull(request).await
     }
 
     async fn image_list(&self) -> Result<Vec<ImageInfo>> {

@@ -3,11 +3,13 @@
 use std::io::Read;
 
 use api::{
-    Result,
+    Code, Error, Result,
     image::{ImageInfo, ImportQuery, LayerKind},
+    pull::{PullProgress, PullRequest},
 };
 use image::Catalogue;
 use runtime::LayerFiles;
+use tokio::sync::watch;
 
 /// A reference, looked up.
 #[derive(Debug, Clone)]
@@ -22,6 +24,10 @@ pub trait Layers: Send + Sync {
     /// Errors: `not_found`, `invalid_argument` where the image is of another kind.
     fn resolve(&self, reference: &str, kind: LayerKind) -> Result<Resolved>;
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo>;
+    /// Ends early where nobody listens to `progress` any more.
+    fn pull(&self, _: &PullRequest, _progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
+        Err(Error::new(Code::Unsupported, "this catalogue pulls no images"))
+    }
     fn list(&self) -> Result<Vec<ImageInfo>>;
     /// Errors: `not_found`.
     fn inspect(&self, reference: &str) -> Result<ImageInfo>;
@@ -43,6 +49,9 @@ impl Layers for Catalogue {
     }
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
         self.import_reader(query, body)
+    }
+    fn pull(&self, request: &PullRequest, progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
+        Catalogue::pull(self, request, progress)
     }
     fn list(&self) -> Result<Vec<ImageInfo>> {
         Ok(Catalogue::list(self))

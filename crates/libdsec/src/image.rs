@@ -2,6 +2,7 @@
 
 pub mod import;
 pub mod pack;
+pub mod pull;
 
 use std::sync::Arc;
 

@@ -39,6 +39,7 @@ pub use api::{
     frame::Stream as OutputStream,
     image::{ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind},
     limit,
+    pull::{Credentials, PullProgress, PullRequest, Secret},
     spec::{Kind, ListQuery, Network, QosClass, SandboxInfo, SandboxSpec, Scratch},
     state::State,
 };

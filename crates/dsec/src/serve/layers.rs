@@ -12,10 +12,12 @@ use std::{
 use api::{
     Result,
     image::{ImageInfo, ImportQuery, LayerKind},
+    pull::{PullProgress, PullRequest},
 };
 use edge::{Layers, Resolved};
 use image::Catalogue;
 use runtime::container::Container;
+use tokio::sync::watch;
 
 pub(super) struct Mounted {
     catalogue: Catalogue,
@@ -52,6 +54,10 @@ impl Layers for Mounted {
 
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
         Layers::import(&self.catalogue, query, body)
+    }
+
+    fn pull(&self, request: &PullRequest, progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
+        Layers::pull(&self.catalogue, request, progress)
     }
 
     fn list(&self) -> Result<Vec<ImageInfo>> {

@@ -72,6 +72,8 @@ impl Catalogue {
         let runtime = Background::start()?;
         let resolve = manifest::resolve(&registry, &reference, request, &self.limits);
         let resolved = runtime.run(progress, Duration::from_millis(RESOLVE_MS_MAX), resolve)??;
+        // Before the wait for another pull of the same: who asked shall know that there is such an image.
+        progress.send_modify(|told| told.manifest = format!("sha256:{}", resolved.manifest));
         let _turn = self.pulls.turn(&resolved.manifest, progress)?;
         let info = self.fetch_and_publish(&query, &registry, &resolved, &runtime, progress)?;
         tracing::info!(
@@ -97,7 +99,6 @@ impl Catalogue {
         let total = resolved.blobs.len() as u32;
         let reused = total - wanted.len() as u32;
         progress.send_modify(|told| {
-            told.manifest = format!("sha256:{}", resolved.manifest);
             (told.layers_total, told.layers_reused, told.layers_done) = (total, reused, reused);
             let mut seen = BTreeSet::new();
             told.bytes_total = wanted.iter().filter(|b| seen.insert(&b.hex)).map(|blob| blob.size).sum();

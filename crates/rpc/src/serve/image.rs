@@ -1,8 +1,8 @@
-//! The catalogue: import, list, inspect, remove.
+//! The catalogue: import, pull, list, inspect, remove.
 
 use std::sync::Arc;
 
-use api::{Error, Result, arrow::Front, image::ImportQuery};
+use api::{Error, Result, arrow::Front, image::ImportQuery, pull::PullRequest};
 
 use super::{
     answer,
@@ -29,6 +29,12 @@ pub(crate) async fn import(to: To, call: Call) -> Reply {
     let query: ImportQuery = call.query()?;
     query.validate()?;
     Ok(answer::json(&to.import(query, call.stream()).await?))
+}
+
+pub(crate) async fn pull(to: To, mut call: Call) -> Reply {
+    let request: PullRequest = call.json().await?;
+    request.validate()?;
+    Ok(answer::lines(to.pull(request).await?))
 }
 
 pub(crate) async fn list(to: To, _: Call) -> Reply {
