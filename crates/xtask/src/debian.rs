@@ -31,6 +31,8 @@ pub const CI: &[&str] = &[
     "python3",
     "python3-venv",
     "binutils",
+    "docker-registry",
+    "skopeo",
 ];
 
 /// What makes a lab machine; QEMU and its kernel are unpacked, not installed.
