@@ -209,3 +209,82 @@ fn chain(error: &hyper::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use rustls::{
+        ServerConfig,
+        pki_types::{CertificateDer, PrivateKeyDer},
+    };
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Of `localhost`, signed by itself, for a hundred years; the key is no secret.
+    const CERTIFICATE: &str = "\
+        MIIBkjCCATigAwIBAgIUJImHdefUlEYKpcwXOOzK+beQ0CEwCgYIKoZIzj0EAwIwFDESMBAGA1UEAwwJbG9jYWxob3N0MCAX\
+        DTI2MTIwMTAwMjk1MloYDzIxMjYxMTA3MDAyOTUyWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO\
+        PQMBBwNCAARtuGs0rCU6znzI5lCCOdGrN1krKYWWMBg7dt22dxnyTOnfmeEEvsg6EwYJ7S3CEkPUGpiq+Zl4bpqGN11KJXI1\
+        o2YwZDAdBgNVHQ4EFgQUh60xMUqy34J+TeHNZaYKJAkYsNowHwYDVR0jBBgwFoAUh60xMUqy34J+TeHNZaYKJAkYsNowFAYD\
+        VR0RBA0wC4IJbG9jYWxob3N0MAwGA1UdEwEB/wQCMAAwCgYIKoZIzj0EAwIDSAAwRQIgND+8W/OtRv7DBEBObiqa0IViVE0g\
+        5n5rdjfpA2/G93ACIQD5jcqPFkKYz63SCHIMvseyVP70TTFiI2hxh8na5CdUhw==";
+    const KEY: &str = "\
+        MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgUGS0pZ3aZyqmmHCNd6pYdp/Mv2mnK7Dp/lasM8G4jmahRANC\
+        AARtuGs0rCU6znzI5lCCOdGrN1krKYWWMBg7dt22dxnyTOnfmeEEvsg6EwYJ7S3CEkPUGpiq+Zl4bpqGN11KJXI1";
+
+    fn certificate() -> CertificateDer<'static> {
+        STANDARD.decode(CERTIFICATE).unwrap().into()
+    }
+
+    /// Answers whoever comes with `hello`. Gives its port.
+    async fn serve() -> u16 {
+        let key = PrivateKeyDer::try_from(STANDARD.decode(KEY).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_single_cert(vec![certificate()], key).unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                let mut head = [0; 1024];
+                let _ = stream.read(&mut head).await;
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await;
+                let _ = stream.shutdown().await;
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_trusted_by_its_root_and_its_name() {
+        let port = serve().await;
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate()).unwrap();
+        let trusting = Transport::trusting(roots).unwrap();
+        let get = async |transport: &Transport, host: &str| {
+            let url: Uri = format!("https://{host}:{port}/").parse().unwrap();
+            transport.get(&url, HeaderMap::new()).await?.whole(100, "the answer").await
+        };
+        assert_eq!(get(&trusting, "localhost").await.unwrap(), "hello");
+        let error = get(&trusting, "127.0.0.1").await.unwrap_err();
+        assert_eq!(error.error.code, Code::InvalidArgument, "another name: {error:?}");
+        let error = get(&Transport::new().unwrap(), "localhost").await.unwrap_err();
+        assert_eq!(error.error.code, Code::InvalidArgument, "no root: {error:?}");
+        assert!(error.error.message.contains("not trusted") && error.wait(1).is_none(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_bounded() {
+        let port = serve().await;
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate()).unwrap();
+        let url: Uri = format!("https://localhost:{port}/").parse().unwrap();
+        let answer = Transport::trusting(roots).unwrap().get(&url, HeaderMap::new()).await.unwrap();
+        assert_eq!(answer.whole(4, "the answer").await.unwrap_err().error.code, Code::InvalidArgument);
+    }
+}
