@@ -123,6 +123,25 @@ fn what_two_images_share_is_fetched_once() {
 }
 
 #[test]
+fn a_known_layer_that_hides_all_below_still_does() {
+    let opaque = file(Tar::new(), ".wh..wh..opq", b"").dir("./").dir("lib/").file("lib/own", "1").bytes();
+    let lower = [base(), vec![opaque]].concat();
+    let (one, two) = (Layout::new(lower.clone()), Layout::new([lower, vec![upper()]].concat()));
+    let registry = Registry::with(&one, "one");
+    registry.push(&two, "two");
+    let dir = scratch();
+    let catalogue = Catalogue::open(dir.path()).unwrap();
+    assert_eq!(pull(&catalogue, &request(&registry, ":one")).unwrap().layers.len(), 1);
+    let info = pull(&catalogue, &request(&registry, ":two")).unwrap();
+    let expected = imported(&two);
+    assert_eq!(
+        (info.digest, info.layers),
+        (expected.digest, expected.layers),
+        "`lib` is no symlink any more"
+    );
+}
+
+#[test]
 fn an_import_brings_what_a_pull_needs() {
     let (one, two) = (Layout::new(base()), Layout::new([base(), vec![upper()]].concat()));
     let registry = Registry::with(&two, "two");
