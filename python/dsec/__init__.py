@@ -34,6 +34,7 @@ from ._errors import (
     SandboxBroken,
     SandboxGone,
     Unauthenticated,
+    Unreachable,
     Unsupported,
 )
 from ._results import (
@@ -104,6 +105,7 @@ __all__ = [
     "Sandboxes",
     "TreeReport",
     "Unauthenticated",
+    "Unreachable",
     "Unsupported",
     "WatchEvent",
     "__version__",

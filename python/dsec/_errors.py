@@ -89,6 +89,12 @@ class RateLimited(Error):
     code = "rate_limited"
 
 
+class Unreachable(Error):
+    """A registry does not answer, or breaks off again and again. Try again after `retry_after`."""
+
+    code = "unreachable"
+
+
 class DiskFull(Error):
     """The sandbox's disk quota is used up: remove files."""
 

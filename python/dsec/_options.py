@@ -190,3 +190,20 @@ def import_query(
     if env:
         asked["env"] = "\n".join(f"{key}={value}" for key, value in env.items())
     return json.dumps({field: value for field, value in asked.items() if value is not None})
+
+
+def pull_request(
+    reference: str,
+    *,
+    name: str | None,
+    version: str | None,
+    kind: Literal["base", "workspace", "toolkit"],
+    platform: str | None,
+    credentials: tuple[str, str] | None,
+    plain_http: bool,
+) -> str:
+    asked: dict[str, object] = {"reference": reference, "name": name, "version": version, "kind": kind}
+    asked |= {"platform": platform, "plain_http": plain_http}
+    if credentials:
+        asked["credentials"] = {"username": credentials[0], "password": credentials[1]}
+    return json.dumps({field: value for field, value in asked.items() if value is not None})

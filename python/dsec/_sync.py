@@ -600,3 +600,30 @@ class Images:
             name, kind=kind, version=version, prefix=prefix, owner=owner, user=user, workdir=workdir, env=env
         )
         return _results.image_info(json.loads(run(self._native.import_path(path, query))))
+
+    def pull(
+        self,
+        reference: str,
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        kind: Literal["base", "workspace", "toolkit"] = "base",
+        platform: str | None = None,
+        credentials: tuple[str, str] | None = None,
+        plain_http: bool = False,
+    ) -> ImageInfo:
+        """An image of an OCI registry ("registry.example.org/team/app:1.2") comes to the node, which fetches what it has not yet.
+
+        `name` and `version` are what it is called here: else the last part of the repository, and the tag.
+        `credentials` is a user name and a password or token. Raises `Unauthenticated`, `NotFound`, `Unreachable`.
+        """
+        request = _options.pull_request(
+            reference,
+            name=name,
+            version=version,
+            kind=kind,
+            platform=platform,
+            credentials=credentials,
+            plain_http=plain_http,
+        )
+        return _results.image_info(json.loads(run(self._native.pull(request))))

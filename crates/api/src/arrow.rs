@@ -14,7 +14,7 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 
 use crate::{
-    ExecId, Result, SandboxId,
+    Code, Error, ExecId, Result, SandboxId,
     exec::{AttachQuery, ExecInfo, ExecRequest, SignalRequest},
     file::{
         FileInfo, FileListQuery, MkdirRequest, MoveRequest, ReadQuery, RemoveQuery, StatQuery, TarQuery,
@@ -22,6 +22,7 @@ use crate::{
     },
     frame::{ClientFrame, ServerFrame},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
 };
@@ -114,6 +115,11 @@ pub trait Edge: Send + Sync {
 #[async_trait]
 pub trait Images: Send + Sync {
     async fn import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo>;
+    /// Fetches an image from a registry. The stream ends with `pulled` or an error; dropped before, the pull ends. Errors
+    /// before the image's manifest is known are no events.
+    async fn pull(&self, _: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
+        Err(Error::new(Code::Unsupported, "this node pulls no images"))
+    }
     async fn image_list(&self) -> Result<Vec<ImageInfo>>;
     /// `reference`: `name`, `name:version` or a digest. Errors: `not_found`.
     async fn image_inspect(&self, reference: &str) -> Result<ImageInfo>;

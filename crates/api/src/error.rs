@@ -55,6 +55,7 @@ codes! {
     QuotaExceeded "quota_exceeded" 429 Refused,
     NoCapacity "no_capacity" 503 Busy,
     RateLimited "rate_limited" 429 Busy,
+    Unreachable "unreachable" 502 Busy,
     DiskFull "disk_full" 507 Refused,
     DeadlineExceeded "deadline_exceeded" 504 Busy,
     Conflict "conflict" 409 Refused,

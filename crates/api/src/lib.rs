@@ -14,6 +14,7 @@ pub mod image;
 pub mod limit;
 mod octal;
 pub mod payload;
+pub mod pull;
 pub mod snapshot;
 pub mod spec;
 pub mod state;

@@ -1,3 +1,4 @@
 //! What concerns images, one verb a file.
 
 mod import;
+mod pull;

@@ -16,6 +16,7 @@ use api::{
     Code, EdgeId, Error, Result, SandboxId,
     arrow::{BoxStream, ByteStream, Chronus, Edge, Front, Images},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
 };
@@ -123,6 +124,9 @@ impl Edge for Apiserver {
 impl Images for Apiserver {
     async fn import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo> {
         self.image_import(query, body).await
+    }
+    async fn pull(&self, request: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
+        self.image_pull(request).await
     }
     async fn image_list(&self) -> Result<Vec<ImageInfo>> {
         self.any_edge()?.image_list().await

@@ -24,7 +24,7 @@ Sandboxes:
   stop          End sandboxes, leaving nothing behind
 
 Images:
-  image         Import, list, inspect and remove images
+  image         Import, pull, list, inspect and remove images
 
 Agents:
   mcp           Serve sandboxes as tools of the Model Context Protocol

@@ -1,10 +1,11 @@
-//! Images: import, export, list, inspect, merge, remove.
+//! Images: import, pull, export, list, inspect, merge, remove.
 
 mod export;
 mod import;
 mod inspect;
 mod list;
 mod merge;
+mod pull;
 mod remove;
 
 use crate::outcome::Outcome;
@@ -15,6 +16,8 @@ pub(crate) enum Verb {
     Import(import::Args),
     /// Write an image to a file: OCI archive, docker archive or tar
     Export(export::Args),
+    /// Fetch an image from an OCI registry
+    Pull(pull::Args),
     /// List images
     Ls(list::Args),
     /// All that is known of an image, as JSON
@@ -29,6 +32,7 @@ pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
     match verb {
         Verb::Import(args) => import::run(args, json).await,
         Verb::Export(args) => export::run(args, json).await,
+        Verb::Pull(args) => pull::run(args, json).await,
         Verb::Ls(args) => list::run(args, json).await,
         Verb::Inspect(args) => inspect::run(args).await,
         Verb::Merge(args) => merge::run(args, json).await,

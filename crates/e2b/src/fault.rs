@@ -118,7 +118,9 @@ impl From<Error> for Fault {
             Code::DiskFull => (507, "resource_exhausted"),
             Code::DeadlineExceeded => (504, "deadline_exceeded"),
             Code::Conflict | Code::Paused => (409, "failed_precondition"),
-            Code::SandboxGone | Code::SandboxBroken | Code::OomKilled => (502, "unavailable"),
+            Code::Unreachable | Code::SandboxGone | Code::SandboxBroken | Code::OomKilled => {
+                (502, "unavailable")
+            }
             Code::Unsupported => (501, "unimplemented"),
             Code::Internal => (500, "internal"),
         };

@@ -3,6 +3,7 @@
 mod body;
 mod export;
 mod merge;
+mod pull;
 
 use std::{
     sync::{Arc, Weak},
@@ -11,8 +12,9 @@ use std::{
 
 use api::{
     Code, Error, Result,
-    arrow::{ByteStream, Images},
+    arrow::{BoxStream, ByteStream, Images},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    pull::{PullEvent, PullRequest},
 };
 use async_trait::async_trait;
 use tokio::sync::OwnedSemaphorePermit;
@@ -93,6 +95,10 @@ impl Images for EdgeNode {
             sweep(&self.parts).await;
         }
         result.map(|info| self.counted(info))
+    }
+
+    async fn pull(&self, request: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
+        self.start_pull(request).await
     }
 
     async fn image_list(&self) -> Result<Vec<ImageInfo>> {

@@ -6,12 +6,14 @@ use std::{
 };
 
 use api::{
-    Result,
+    Code, Error, Result,
     image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
+    pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
 };
 use image::{Catalogue, Under};
 use runtime::LayerFiles;
+use tokio::sync::watch;
 
 /// A reference, looked up.
 #[derive(Debug, Clone)]
@@ -29,6 +31,10 @@ pub trait Layers: Send + Sync {
     /// Errors: `not_found`, `invalid_argument` where the image is of another kind.
     fn resolve(&self, reference: &str, kind: LayerKind) -> Result<Resolved>;
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo>;
+    /// Ends early where nobody listens to `progress` any more.
+    fn pull(&self, _: &PullRequest, _progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
+        Err(Error::new(Code::Unsupported, "this catalogue pulls no images"))
+    }
     fn list(&self) -> Result<Vec<ImageInfo>>;
     /// Errors: `not_found`.
     fn inspect(&self, reference: &str) -> Result<ImageInfo>;
@@ -60,6 +66,9 @@ impl Layers for Catalogue {
     }
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
         self.import_reader(query, body)
+    }
+    fn pull(&self, request: &PullRequest, progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
+        Catalogue::pull(self, request, progress)
     }
     fn list(&self) -> Result<Vec<ImageInfo>> {
         Ok(Catalogue::list(self))

@@ -3,6 +3,8 @@
 //! ```text
 //! <dir>/layers/<hex>/{meta.erofs,data.blob,manifest.json}   a layer; never changes
 //! <dir>/images/<name>/<version>.json                        an image; replaced as a whole
+//! <dir>/known/<key>-<hex>                       which layer of an image was made into which of ours
+//! <dir>/blobs/<hex>                             fetched whole by a pull that goes on, or that was killed
 //! <dir>/lock                                            held while the catalogue is open
 //! <dir>/tmp/<uuid>/                                         what is being made or removed; swept at open
 //! ```
@@ -11,9 +13,11 @@
 //! is about to name it; `tmp` is swept only by who has the directory to itself.
 
 mod export;
+mod known;
 mod merge;
 mod pack;
 mod publish;
+mod pull;
 mod remove;
 mod resolve;
 mod store;
@@ -64,6 +68,10 @@ pub struct Catalogue {
     images: RwLock<Images>,
     /// Held while names appear or vanish on disk.
     changing: Mutex<()>,
+    /// Layers' digests by what they were made of, both in hex.
+    known: Mutex<BTreeMap<String, String>>,
+    pins: known::Pins,
+    pulls: pull::Pulls,
     _lock: Option<Lock>,
 }
 
@@ -76,8 +84,17 @@ impl Catalogue {
     /// The same, with other bounds on imports.
     pub fn open_with(dir: &Path, limits: Limits) -> Result<Self> {
         let (images, lock) = store::open(dir)?;
-        let (images, changing) = (RwLock::new(images), Mutex::new(()));
-        Ok(Self { dir: dir.to_owned(), limits, images, changing, _lock: lock })
+        let known = Mutex::new(known::load(dir).map_err(disk("read what layers were made of"))?);
+        Ok(Self {
+            dir: dir.to_owned(),
+            limits,
+            images: RwLock::new(images),
+            changing: Mutex::new(()),
+            known,
+            pins: known::Pins::default(),
+            pulls: pull::Pulls::default(),
+            _lock: lock,
+        })
     }
 
     /// Imports the tree under `source` as one layer. Blocks.

@@ -7,6 +7,7 @@
 //!
 //! Invariant: equal entries in equal order make equal bytes (no clock, no random uuid).
 
+mod below;
 mod blob;
 mod emit;
 mod layout;
@@ -15,9 +16,10 @@ mod tree;
 
 use std::{fs::File, io::Read, path::Path};
 
+pub use below::Below;
 pub use blob::CHUNK_BYTES;
 pub use layout::BLOCK_BYTES;
-pub use tree::{Attributes, Below, Tree};
+pub use tree::{Attributes, Tree};
 
 use crate::error::{Error, Result};
 use blob::Blob;

@@ -20,6 +20,9 @@ pub enum Error {
     /// Whoever asked for an export reads no further.
     #[error("nobody reads the export any more")]
     Unread(#[source] io::Error),
+    /// A registry; it says itself what it means.
+    #[error("{0}")]
+    Registry(api::Error),
     /// This node's disk.
     #[error("{what}")]
     Disk {
@@ -75,6 +78,7 @@ impl From<Error> for api::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Refused(text) => api::Error::invalid(text),
+            Error::Registry(error) => error,
             Error::Source(cause) => {
                 tracing::info!(%cause, "an import's source failed");
                 api::Error::invalid("the archive could not be read to its end: send it again")

@@ -7,11 +7,12 @@
 //! Invariant: an error leaves only files in the scratch directory, which its owner removes.
 
 mod archive;
-mod decompress;
+pub(crate) mod decompress;
 pub(crate) mod directory;
-mod document;
-mod oci;
-mod spool;
+pub(crate) mod document;
+pub(crate) mod oci;
+pub(crate) mod spool;
+pub(crate) mod stack;
 
 use std::{
     collections::BTreeMap,
@@ -29,11 +30,23 @@ use crate::{
 use archive::Feeder;
 use directory::Verdict;
 
-/// A layer in the scratch directory.
+/// A layer in the scratch directory, or one that was published before.
 #[derive(Debug)]
 pub struct Built {
     pub dir: PathBuf,
     pub summary: Summary,
+    pub(crate) origin: Origin,
+}
+
+/// Where a layer came from, as far as the catalogue must know.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// Made of a directory or a plain tar.
+    Tree,
+    /// Made of a layer of an image: what to remember, so that it is not made again.
+    Image(Trace),
+    /// Published already.
+    Known,
 }
 
 impl Built {
@@ -42,6 +55,10 @@ impl Built {
     }
     pub fn blob(&self) -> Option<PathBuf> {
         (self.summary.blob_bytes > 0).then(|| self.dir.join(BLOB))
+    }
+    /// Whether it is published already.
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(self.origin, Origin::Known)
     }
 }
 
@@ -61,6 +78,15 @@ impl Imported {
     pub fn only(layers: Vec<Built>, config: ImageConfig) -> Self {
         Self { layers, config }
     }
+}
+
+/// How a layer of an image is found again.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// Over all that decides its bytes.
+    pub key: String,
+    /// A file for [`crate::erofs::Below::follow`].
+    pub path: PathBuf,
 }
 
 /// Imports the tree under `source` as one layer.
@@ -128,7 +154,8 @@ pub fn import_archive(
     match oci::find(&spool)? {
         Some(image) => {
             let config = config_of(query, image.config.clone())?;
-            Ok(Imported::only(oci::import(&spool, &image, &options, limits, scratch)?, config))
+            let mut stack = stack::Stack { options: &options, limits, scratch, known: &stack::NothingKnown };
+            Ok(Imported { layers: stack.build(&mut &spool, &image)?, config })
         }
         None if query.format == ImportFormat::Auto => {
             let layer = plain(spool.reader(), None, &options, limits, scratch)?;
@@ -167,12 +194,12 @@ impl Layer {
 
     pub(crate) fn finish(self) -> Result<Built> {
         let (summary, _) = self.writer.finish()?;
-        Ok(Built { dir: self.dir, summary })
+        Ok(Built { dir: self.dir, summary, origin: Origin::Tree })
     }
 }
 
 /// What the caller wants done to every entry.
-struct Options {
+pub(crate) struct Options {
     /// Without a slash at either end; empty for none.
     prefix: Vec<u8>,
     owner: Option<(u32, u32)>,
@@ -183,7 +210,7 @@ impl Options {
         Self { prefix: Vec::new(), owner: None }
     }
 
-    fn of(query: &ImportQuery) -> Result<Self> {
+    pub(crate) fn of(query: &ImportQuery) -> Result<Self> {
         query.validate().map_err(|e| Error::refused(e.message))?;
         let prefix = query.prefix.as_deref().unwrap_or_default();
         let parts: Vec<_> = prefix.split('/').filter(|part| !part.is_empty() && *part != ".").collect();

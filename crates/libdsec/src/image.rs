@@ -4,6 +4,7 @@ mod export;
 pub mod import;
 mod merge;
 pub mod pack;
+pub mod pull;
 
 use std::sync::Arc;
 

@@ -42,6 +42,7 @@ pub use api::{
         MergeRequest,
     },
     limit,
+    pull::{Credentials, PullProgress, PullRequest, Secret},
     snapshot::{Checkpoint, ForkRequest, PackReport, PackRequest, Scrub, ScrubRule, Scrubbed},
     spec::{Kind, ListQuery, Network, QosClass, SandboxInfo, SandboxSpec, Scratch},
     state::State,

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use libdsec::ImportQuery;
+use libdsec::{ImportQuery, PullRequest};
 use pyo3::prelude::*;
 
 use crate::{
@@ -34,5 +34,11 @@ impl Images {
     fn import_path(&self, py: Python<'_>, path: PathBuf, query: &str) -> PyResult<Call> {
         let (images, query): (_, ImportQuery) = (self.0.client(py)?.images(), parse(py, query)?);
         Ok(Call::json(async move { images.import_path(path, query, |_| ()).await }))
+    }
+
+    /// `request`: JSON of a pull's arguments.
+    fn pull(&self, py: Python<'_>, request: &str) -> PyResult<Call> {
+        let (images, request): (_, PullRequest) = (self.0.client(py)?.images(), parse(py, request)?);
+        Ok(Call::json(async move { images.pull(request, |_| ()).await }))
     }
 }

@@ -75,6 +75,10 @@ impl Node {
         self.scratch.join(&self.name)
     }
 
+    pub fn artifacts(&self) -> &Artifacts {
+        &self.artifacts
+    }
+
     /// A directory for files of the test itself; it goes with the node.
     pub fn scratch(&self) -> &Path {
         &self.scratch

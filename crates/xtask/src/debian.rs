@@ -31,6 +31,7 @@ pub const CI: &[&str] = &[
     "python3",
     "python3-venv",
     "binutils",
+    "docker-registry",
     "skopeo",
 ];
 

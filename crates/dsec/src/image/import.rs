@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use libdsec::{Client, ImportFormat, ImportQuery, LayerKind};
+use libdsec::{Client, ImageInfo, ImportFormat, ImportQuery, LayerKind};
 
 use crate::{outcome::Outcome, print, units};
 
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 }
 
 #[derive(ValueEnum, Debug, Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Base,
     Workspace,
     Toolkit,
@@ -56,6 +56,16 @@ enum Format {
     OciArchive,
 }
 
+impl From<Kind> for LayerKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Base => Self::Base,
+            Kind::Workspace => Self::Workspace,
+            Kind::Toolkit => Self::Toolkit,
+        }
+    }
+}
+
 impl Args {
     fn query(&self) -> libdsec::Result<ImportQuery> {
         let (name, version) = self.name.split_once(':').unwrap_or((&self.name, "latest"));
@@ -63,11 +73,6 @@ impl Args {
             return Err(libdsec::Error::invalid(format!("env: the value of `{key}` holds a newline")));
         }
         let env: Vec<String> = self.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let kind = match self.kind {
-            Kind::Base => LayerKind::Base,
-            Kind::Workspace => LayerKind::Workspace,
-            Kind::Toolkit => LayerKind::Toolkit,
-        };
         let query = ImportQuery {
             version: version.to_owned(),
             format: match self.format {
@@ -80,11 +85,25 @@ impl Args {
             user: self.user.clone(),
             workdir: self.workdir.clone(),
             env: (!env.is_empty()).then(|| env.join("\n")),
-            ..ImportQuery::new(name, kind)
+            ..ImportQuery::new(name, self.kind.into())
         };
         query.validate()?;
         Ok(query)
     }
+}
+
+/// What there is now.
+pub(super) fn tell(image: &ImageInfo, json: bool) -> Outcome {
+    if json {
+        print::json(image)?;
+    } else {
+        let (files, size) = (image.files, units::size(image.size_bytes));
+        print::line(format_args!(
+            "{}:{}  {files} files, {size}  {}",
+            image.name, image.version, image.digest
+        ))?;
+    }
+    Ok(0)
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Outcome {
@@ -97,14 +116,5 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
         client.images().import_path(&args.path, query, move |p| moving.set_position(p.bytes_sent)).await;
     bar.finish_and_clear();
     let image = imported?;
-    if json {
-        print::json(&image)?;
-    } else {
-        let (files, size) = (image.files, units::size(image.size_bytes));
-        print::line(format_args!(
-            "{}:{}  {files} files, {size}  {}",
-            image.name, image.version, image.digest
-        ))?;
-    }
-    Ok(0)
+    tell(&image, json)
 }

@@ -12,11 +12,13 @@ use std::{
 use api::{
     Result,
     image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
+    pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
 };
 use edge::{Export, Layers, Resolved};
 use image::{Catalogue, Under};
 use runtime::{LayerFiles, container::Container};
+use tokio::sync::watch;
 
 pub(super) struct Mounted {
     catalogue: Catalogue,
@@ -53,6 +55,10 @@ impl Layers for Mounted {
 
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
         Layers::import(&self.catalogue, query, body)
+    }
+
+    fn pull(&self, request: &PullRequest, progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
+        Layers::pull(&self.catalogue, request, progress)
     }
 
     fn list(&self) -> Result<Vec<ImageInfo>> {

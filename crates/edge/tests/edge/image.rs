@@ -6,6 +6,7 @@ use api::{
     Code, Error,
     arrow::{Edge, Images},
     image::{ExportQuery, ImportQuery, LayerKind, MergeRequest},
+    pull::{PullEvent, PullRequest},
     spec::{CreateRequest, ListQuery},
 };
 use bytes::Bytes;
@@ -65,6 +66,29 @@ async fn an_export_comes_out_exactly_and_there_are_not_too_many_at_once() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(node.image_export("nobody", ExportQuery::default()).await.err().unwrap().code, Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_pull_tells_its_last_progress_before_its_end() {
+    let world = World::new();
+    let node = world.start().await;
+    let pull = async |name: &str| node.pull(PullRequest::new(format!("registry.example.org/{name}"))).await;
+    let events: Vec<_> = pull("new").await.unwrap().map(Result::unwrap).collect().await;
+    let [.., PullEvent::Progress(last), PullEvent::Pulled(image)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((last.bytes_fetched, image.size_bytes), (3, 6));
+    assert_eq!(node.image_inspect("new").await.unwrap().digest, image.digest);
+    assert_eq!(pull("nosuch").await.err().unwrap().code, Code::NotFound);
+    // Whoever leaves ends it.
+    let mut slow = pull("slow").await.unwrap();
+    assert!(matches!(slow.next().await, Some(Ok(PullEvent::Progress(_)))));
+    drop(slow);
+    for _ in 0..500 {
+        if world.layers.given_up.load(std::sync::atomic::Ordering::SeqCst) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the pull goes on");
 }
 
 #[tokio::test]

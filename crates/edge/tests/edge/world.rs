@@ -14,6 +14,7 @@ use api::{
     exec::{ExecRequest, Exit},
     frame::{ServerFrame, Stream},
     image::{ExportQuery, ImageConfig, ImageInfo, ImportQuery, LayerKind, MergeRequest},
+    pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
     spec::{CreateEvent, CreateRequest, Kind, SandboxInfo, SandboxSpec},
 };
@@ -22,11 +23,13 @@ use futures_util::StreamExt;
 use image::Under;
 use runtime::{LayerFiles, Runtime, fake::FakeRuntime};
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 /// A catalogue in memory; `base` and `tools` are there from the start.
 #[derive(Default)]
 pub struct FakeLayers {
     images: Mutex<BTreeMap<String, (ImageInfo, Vec<u8>)>>,
+    pub given_up: std::sync::atomic::AtomicBool,
 }
 
 impl FakeLayers {
@@ -54,6 +57,24 @@ impl Layers for FakeLayers {
             blob: None,
         });
         Ok(Resolved { layers: files.collect(), info })
+    }
+    /// Tells of three steps, then waits for `slow` until nobody listens.
+    fn pull(&self, request: &PullRequest, progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
+        let (name, version) = request.name_here()?;
+        if name == "nosuch" {
+            return Err(Error::not_found("no such image"));
+        }
+        for bytes_fetched in 1..=3 {
+            progress.send_modify(|told| told.bytes_fetched = bytes_fetched);
+        }
+        while name == "slow" && !progress.is_closed() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if progress.is_closed() {
+            self.given_up.store(true, std::sync::atomic::Ordering::SeqCst);
+            return Err(Error::internal("nobody listens"));
+        }
+        self.import(&ImportQuery { version, ..ImportQuery::new(name, request.kind) }, &mut &b"pulled"[..])
     }
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
         let mut bytes = Vec::new();

@@ -103,6 +103,7 @@ impl Catalogue {
         place().map_err(disk("publish an image"))?;
         let key = (info.name.clone(), info.version.clone());
         self.images_mut().insert(key, Arc::new(Resolved { info: info.clone(), layers }));
+        self.remember(draft.built(), scratch);
         tracing::info!(image = info.name, version = info.version, digest = info.digest, "image published");
         Ok(info)
     }
@@ -122,10 +123,11 @@ impl Catalogue {
 }
 
 impl Draft {
+    /// What is in the scratch directory.
     fn built(&self) -> impl Iterator<Item = &Built> {
         self.layers.iter().filter_map(|layer| match layer {
-            Part::Built(built) => Some(built),
-            Part::Kept(_) => None,
+            Part::Built(built) if !built.is_known() => Some(built),
+            Part::Built(_) | Part::Kept(_) => None,
         })
     }
 }

@@ -11,6 +11,7 @@ use super::{
     Catalogue, Key, disk, resolve,
     store::{self, Scratch},
 };
+use crate::pull::blobs;
 
 impl Catalogue {
     /// Removes an image (by digest: under all its names) and those of its layers that no other image has.
@@ -42,6 +43,7 @@ impl Catalogue {
         for layer in alone {
             self.discard(&layer).map_err(disk("remove a layer"))?;
         }
+        self.forget_gone();
         Ok(())
     }
 
@@ -59,6 +61,8 @@ impl Catalogue {
         for layer in &unused {
             self.discard(layer).map_err(disk("remove a layer"))?;
         }
+        self.forget_gone();
+        blobs::sweep(&self.dir).map_err(disk("sweep the blobs"))?;
         Ok(unused.len())
     }
 
@@ -72,12 +76,12 @@ impl Catalogue {
         }
     }
 
-    /// Those of `layers` that no image names but, it may be, those of `keys`.
+    /// Those of `layers` that no image names but, it may be, those of `keys`, and no pull is about to.
     fn unnamed_without(&self, keys: &[Key], layers: &[String]) -> Vec<String> {
         let images = self.images();
         let others = images.iter().filter(|(key, _)| !keys.contains(key));
         let named: HashSet<&String> = others.flat_map(|(_, image)| &image.info.layers).collect();
-        layers.iter().filter(|layer| !named.contains(layer)).cloned().collect()
+        layers.iter().filter(|layer| !named.contains(layer) && !self.pins.holds(layer)).cloned().collect()
     }
 
     fn discard(&self, digest: &str) -> io::Result<()> {

@@ -10,8 +10,11 @@ use std::{
 use api::{Result, image::ImageInfo};
 use serde::{Deserialize, Serialize};
 
-use super::{Images, LayerFiles, Resolved, disk};
-use crate::import::{BLOB, META};
+use super::{Images, LayerFiles, Resolved, disk, known::KNOWN};
+use crate::{
+    import::{BLOB, META},
+    pull::blobs::BLOBS,
+};
 
 pub const LAYERS: &str = "layers";
 pub const IMAGES: &str = "images";
@@ -38,7 +41,7 @@ pub struct Lock(#[allow(dead_code)] File);
 
 /// The images, and the lock where nobody else has the directory open.
 pub fn open(dir: &Path) -> Result<(Images, Option<Lock>)> {
-    for part in [LAYERS, IMAGES, TMP] {
+    for part in [LAYERS, IMAGES, KNOWN, BLOBS, TMP] {
         fs::create_dir_all(dir.join(part)).map_err(disk("create the catalogue"))?;
     }
     sync_dir(dir).map_err(disk("create the catalogue"))?;

@@ -3,9 +3,14 @@
 //! Invariants: node 0 is the root directory; a node is reached from the root by each of its names and by nothing
 //! else; no walk is recursive, so depth costs no stack; the number of nodes is bounded.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use super::{Entry, Limits, blob::Place, layout::NAME_BYTES_MAX};
+use super::{
+    Entry, Limits,
+    below::{Below, Seen},
+    blob::Place,
+    layout::NAME_BYTES_MAX,
+};
 use crate::error::{Error, Result, show};
 
 pub const ROOT: u32 = 0;
@@ -88,7 +93,7 @@ impl Attributes {
         self.xattrs = xattrs.into();
     }
 
-    fn without_opaque(&self) -> Self {
+    pub(super) fn without_opaque(&self) -> Self {
         let kept = self.xattrs.iter().filter(|x| !(x.index == NAMESPACE_TRUSTED && &*x.name == OPAQUE));
         Self { xattrs: kept.cloned().collect(), ..self.clone() }
     }
@@ -180,37 +185,7 @@ pub struct Node {
     pub links: u32,
 }
 
-/// What the layers below show at a path, as far as a layer above must know it.
-#[derive(Debug, Clone)]
-enum Seen {
-    Directory(Attributes),
-    Symlink(Box<[u8]>),
-}
-
-/// Directories and symlinks of the layers below: an undescribed parent takes its attributes from there, and a path
-/// through a symlink below goes where that leads, as it would if the layers were unpacked over each other.
-#[derive(Debug, Default)]
-pub struct Below(HashMap<Vec<u8>, Seen>);
-
-impl Below {
-    /// Lays `tree` over what is known.
-    pub fn cover(&mut self, tree: &Tree) {
-        let mut queue = vec![(ROOT, Vec::new())];
-        while let Some((index, path)) = queue.pop() {
-            let node = &tree.nodes[index as usize];
-            match &node.body {
-                Body::Directory(children) => {
-                    queue.extend(children.iter().map(|(name, child)| (*child, join(&path, name))));
-                    self.0.insert(path, Seen::Directory(node.attributes.without_opaque()));
-                }
-                Body::Symlink(target) => drop(self.0.insert(path, Seen::Symlink(target.clone()))),
-                _ => drop(self.0.remove(&path)),
-            }
-        }
-    }
-}
-
-fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = path.to_vec();
     if !joined.is_empty() {
         joined.push(b'/');
@@ -276,7 +251,7 @@ impl Tree {
 
     /// Before the first entry: what lies below.
     pub fn set_below(&mut self, below: Below) {
-        if let Some(Seen::Directory(attributes)) = below.0.get(&b""[..]) {
+        if let Some(Seen::Directory(attributes)) = below.get(b"") {
             self.nodes[0].attributes = attributes.clone();
         }
         self.below = below;
@@ -432,10 +407,10 @@ impl Tree {
     }
 
     fn symlink_below(&self, walked: &[Vec<u8>]) -> Option<Box<[u8]>> {
-        if self.below.0.is_empty() {
+        if self.below.is_empty() {
             return None;
         }
-        match self.below.0.get(&walked.join(&b'/')) {
+        match self.below.get(&walked.join(&b'/')) {
             Some(Seen::Symlink(target)) => Some(target.clone()),
             _ => None,
         }
@@ -448,7 +423,7 @@ impl Tree {
     }
 
     fn attributes_below(&self, path: &[u8]) -> Attributes {
-        match self.below.0.get(path) {
+        match self.below.get(path) {
             Some(Seen::Directory(attributes)) => attributes.clone(),
             _ => Attributes { uid: self.owner.0, gid: self.owner.1, ..Attributes::of_parent() },
         }

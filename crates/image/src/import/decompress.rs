@@ -16,6 +16,8 @@ const FOREIGN: [(&[u8], &str); 3] =
 
 /// A decompressed, counted, buffered stream whose beginning can be looked at.
 pub struct Stream<'a> {
+    /// Whether its bytes are the source's own.
+    pub is_plain: bool,
     peeked: Cursor<Vec<u8>>,
     inner: BufReader<Bounded<Box<dyn Read + 'a>>>,
 }
@@ -43,7 +45,7 @@ pub fn open<'a>(mut source: impl Read + 'a, bytes_max: u64) -> Result<Stream<'a>
         Box::new(whole)
     };
     let inner = BufReader::with_capacity(BUFFER_BYTES, Bounded { inner, left: bytes_max });
-    Ok(Stream { peeked: Cursor::new(Vec::new()), inner })
+    Ok(Stream { is_plain: !is_gzip && !is_zstd, peeked: Cursor::new(Vec::new()), inner })
 }
 
 impl Stream<'_> {

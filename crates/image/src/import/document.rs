@@ -9,26 +9,52 @@ use crate::error::{Error, Result, show};
 
 /// An OCI index has `manifests`, an OCI manifest has `config` and `layers`.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct IndexOrManifest {
+    /// 2 for all that is read here; docker's first schema had 1.
+    pub schema_version: Option<u32>,
     pub manifests: Option<Vec<Descriptor>>,
     pub config: Option<Descriptor>,
     pub layers: Option<Vec<Descriptor>>,
 }
 
 #[derive(Deserialize, Clone)]
+#[serde(rename_all = "camelCase")]
 pub struct Descriptor {
+    #[serde(default)]
+    pub media_type: String,
     pub digest: String,
+    pub size: Option<u64>,
     pub platform: Option<Platform>,
     #[serde(default)]
     pub annotations: Option<std::collections::BTreeMap<String, String>>,
 }
 
-#[derive(Deserialize, Clone)]
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
     #[serde(default)]
     pub architecture: String,
     #[serde(default)]
     pub os: String,
+    pub variant: Option<String>,
+}
+
+impl Platform {
+    pub fn of_this_node() -> Self {
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        Self { architecture: architecture.into(), os: "linux".into(), variant: None }
+    }
+
+    /// Whether what is made for `self` is what `wanted` asks for; without a variant any will do.
+    pub fn fits(&self, wanted: &Self) -> bool {
+        self.os == wanted.os
+            && self.architecture == wanted.architecture
+            && (wanted.variant.is_none() || wanted.variant == self.variant)
+    }
 }
 
 impl Descriptor {
@@ -41,13 +67,8 @@ impl Descriptor {
         let about = self.annotations.as_ref().is_some_and(|a| a.contains_key("vnd.docker.reference.type"));
         about || self.platform.as_ref().is_some_and(|p| p.os == "unknown")
     }
-    pub fn is_for_this_node(&self) -> bool {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        self.platform.as_ref().is_some_and(|p| p.os == "linux" && p.architecture == architecture)
+    pub fn is_for(&self, wanted: &Platform) -> bool {
+        self.platform.as_ref().is_some_and(|p| p.fits(wanted))
     }
 }
 
@@ -72,6 +93,11 @@ pub struct DockerManifest {
 /// The config blob.
 #[derive(Deserialize, Default)]
 pub struct ConfigDocument {
+    #[serde(default)]
+    architecture: String,
+    #[serde(default)]
+    os: String,
+    variant: Option<String>,
     config: Option<RunConfig>,
     rootfs: Option<RootFs>,
 }
@@ -91,6 +117,13 @@ struct RootFs {
 }
 
 impl ConfigDocument {
+    /// What it says it runs on; None where it does not say.
+    pub fn platform(&self) -> Option<Platform> {
+        let Self { architecture, os, variant, .. } = self;
+        let platform =
+            Platform { architecture: architecture.clone(), os: os.clone(), variant: variant.clone() };
+        (!platform.architecture.is_empty() && !platform.os.is_empty()).then_some(platform)
+    }
     /// What we keep of it.
     pub fn image_config(&self) -> ImageConfig {
         let Some(run) = &self.config else { return ImageConfig::default() };

@@ -1,42 +1,16 @@
-//! Images: an OCI layout, or what `docker save` writes, each of their layers made an EROFS layer.
+//! Which image an archive holds: an OCI layout, or what `docker save` writes.
 //!
-//! Invariants: a blob is checked against its sha256 before it is parsed, and a layer's decompressed bytes against
-//! the config's diff id; a layer that is equal to a higher one is dropped, for overlayfs refuses the same layer twice
-//! and the higher one shows all that the lower would.
-
-use std::{collections::HashSet, io::BufReader, path::Path};
-
-use api::image::ImageConfig;
+//! Invariant: a document is checked against its sha256 before it is parsed.
 
 use super::{
-    Built, Layer, Options,
-    archive::{Feeder, Whiteouts},
-    decompress,
-    document::{ConfigDocument, Descriptor, DockerManifest, IndexOrManifest, is_hash, parse},
-    spool::{Hashing, Spool, check},
+    document::{ConfigDocument, Descriptor, DockerManifest, IndexOrManifest, Platform, is_hash, parse},
+    spool::Spool,
+    stack::{Image, LayerPart},
 };
-use crate::{
-    erofs::{Below, Limits, Writer},
-    error::{Error, Result},
-};
-use sha2::Digest;
+use crate::error::{Error, Result};
 
 /// An index may point at an index; more than this is a riddle.
-const INDEX_DEPTH_MAX: usize = 4;
-
-/// An image in the spool.
-pub struct Image {
-    pub config: ImageConfig,
-    layers: Vec<LayerPart>,
-}
-
-struct LayerPart {
-    name: Vec<u8>,
-    /// Of the bytes as they are stored.
-    sha256: Option<String>,
-    /// Of the decompressed bytes.
-    diff_id: Option<String>,
-}
+pub const INDEX_DEPTH_MAX: usize = 4;
 
 /// The image that the archive holds; None where it holds none.
 pub fn find(spool: &Spool) -> Result<Option<Image>> {
@@ -67,7 +41,7 @@ fn find_oci(spool: &Spool) -> Result<Image> {
             let hex = layer.hex()?;
             Ok(LayerPart { name: blob(hex), sha256: Some(hex.to_owned()), diff_id: None })
         });
-        return image(&config, parts.collect::<Result<_>>()?);
+        return Image::new(&config, parts.collect::<Result<_>>()?);
     }
     Err(Error::refused("index.json leads to no image manifest"))
 }
@@ -80,7 +54,7 @@ fn choose(manifests: &[Descriptor]) -> Result<&Descriptor> {
     let images: Vec<_> = manifests.iter().filter(|m| !m.is_attestation()).collect();
     let mut fitting: Vec<_> = match &images[..] {
         [one] => vec![*one],
-        many => many.iter().copied().filter(|m| m.is_for_this_node()).collect(),
+        many => many.iter().copied().filter(|m| m.is_for(&Platform::of_this_node())).collect(),
     };
     if fitting.is_empty() {
         fitting = images.clone();
@@ -104,115 +78,11 @@ fn find_docker(spool: &Spool, images: Vec<DockerManifest>) -> Result<Image> {
         sha256: name.strip_prefix("blobs/sha256/").and_then(|hex| is_hash(hex).then(|| hex.to_owned())),
         diff_id: None,
     };
-    image(&config, docker.layers.iter().map(part).collect())
+    Image::new(&config, docker.layers.iter().map(part).collect())
 }
 
 /// `<hash>.json` of old, `blobs/sha256/<hash>` of late.
 fn hash_in_name(name: &str) -> Option<&str> {
     let last = name.rsplit('/').next().unwrap_or(name);
     Some(last.strip_suffix(".json").unwrap_or(last)).filter(|text| is_hash(text))
-}
-
-fn image(config: &ConfigDocument, mut layers: Vec<LayerPart>) -> Result<Image> {
-    let diff_ids = config.diff_ids()?;
-    if !diff_ids.is_empty() && diff_ids.len() != layers.len() {
-        return Err(Error::refused("the image's config tells of another number of layers than its manifest"));
-    }
-    if layers.len() > api::limit::LAYERS_MAX {
-        return Err(Error::refused(format!(
-            "the image has {} layers, more than {}: squash it",
-            layers.len(),
-            api::limit::LAYERS_MAX
-        )));
-    }
-    for (layer, id) in layers.iter_mut().zip(diff_ids) {
-        layer.diff_id = Some(id);
-    }
-    Ok(Image { config: config.image_config(), layers })
-}
-
-/// Makes the image's layers, lowest first.
-pub fn import(
-    spool: &Spool,
-    image: &Image,
-    options: &Options,
-    limits: &Limits,
-    scratch: &Path,
-) -> Result<Vec<Built>> {
-    let mut below = Below::default();
-    let mut built = Vec::new();
-    let mut left = *limits;
-    for (number, part) in image.layers.iter().enumerate() {
-        let Made { layer, is_empty, hides_all } =
-            import_layer(spool, part, number, options, &left, scratch, &mut below)?;
-        left.entries_max = left.entries_max.saturating_sub(layer.summary.files);
-        left.tree_bytes_max = left.tree_bytes_max.saturating_sub(layer.summary.meta_bytes);
-        left.bytes_max = left.bytes_max.saturating_sub(layer.summary.data_bytes);
-        if hides_all {
-            built.clear();
-        }
-        if !is_empty {
-            built.push(layer);
-        }
-    }
-    let mut seen = HashSet::new();
-    built.reverse();
-    built.retain(|layer| seen.insert(layer.summary.digest.clone()));
-    built.reverse();
-    if built.is_empty() {
-        let layer = Layer::create(scratch, image.layers.len(), limits)?;
-        built.push(layer.finish()?);
-    }
-    Ok(built)
-}
-
-struct Made {
-    layer: Built,
-    is_empty: bool,
-    /// overlayfs does not look for an opaque root, so the layers below such a one are left out.
-    hides_all: bool,
-}
-
-fn import_layer(
-    spool: &Spool,
-    part: &LayerPart,
-    number: usize,
-    options: &Options,
-    limits: &Limits,
-    scratch: &Path,
-    below: &mut Below,
-) -> Result<Made> {
-    let section = spool.verified(&part.name, part.sha256.as_deref())?;
-    let stream = decompress::open(section, limits.bytes_max)?;
-    let Layer { dir, mut writer } = Layer::create(scratch, number, limits)?;
-    writer.tree().set_below(std::mem::take(below));
-    options.prepare(&mut writer)?;
-    let mut hashing = Hashing::new(stream);
-    let feeder =
-        Feeder { options, writer: &mut writer, whiteouts: Some(Whiteouts::default()), suspect: None };
-    match part.diff_id.as_ref().filter(|id| part.sha256.as_ref() != Some(id)) {
-        Some(id) => {
-            let whiteouts = feeder.feed(BufReader::with_capacity(256 << 10, &mut hashing))?;
-            check(&part.name, Some(id), hashing.hash.finalize().as_slice())?;
-            apply(whiteouts, number, &mut writer)?;
-        }
-        None => {
-            let whiteouts = feeder.feed(hashing.into_stream())?;
-            apply(whiteouts, number, &mut writer)?;
-        }
-    }
-    let (summary, mut tree) = writer.finish()?;
-    let (is_empty, hides_all) = (tree.is_empty(), tree.is_opaque());
-    *below = if hides_all { Below::default() } else { tree.take_below() };
-    below.cover(&tree);
-    Ok(Made { layer: Built { dir, summary }, is_empty, hides_all })
-}
-
-/// The lowest layer has nothing to hide.
-fn apply(whiteouts: Whiteouts, number: usize, writer: &mut Writer) -> Result<()> {
-    if number == 0 {
-        return Ok(());
-    }
-    whiteouts.removed.iter().try_for_each(|path| writer.tree().whiteout(path))?;
-    whiteouts.opaque.iter().try_for_each(|path| writer.tree().opaque(path))
 }

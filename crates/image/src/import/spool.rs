@@ -180,6 +180,13 @@ pub struct Section<'a> {
     left: u64,
 }
 
+impl<'a> Section<'a> {
+    /// Of a file from its beginning.
+    pub fn of(file: &'a File, size: u64) -> Self {
+        Self { file, at: 0, left: size }
+    }
+}
+
 impl Read for Section<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let wanted = usize::try_from(self.left).map_or(out.len(), |left| left.min(out.len()));
@@ -216,11 +223,6 @@ pub struct Hashing<R> {
 impl<R> Hashing<R> {
     pub fn new(stream: R) -> Self {
         Self { stream, hash: Sha256::new() }
-    }
-
-    /// The stream, for whom needs no hash after all.
-    pub fn into_stream(self) -> R {
-        self.stream
     }
 }
 

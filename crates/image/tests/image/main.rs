@@ -13,8 +13,11 @@ mod hostile;
 mod kernel;
 mod merge;
 mod oci;
+mod pull;
+mod pull_faults;
 mod random;
 mod reader;
+mod registry;
 mod snapshot;
 mod synthetic;
 

@@ -37,7 +37,8 @@ impl Layout {
         });
         let layers: Vec<_> =
             layers.into_iter().enumerate().map(|(i, layer)| put(packed(i, &layer))).collect();
-        let config = put(serde_json::to_vec(&config).unwrap());
+        let mut config = put(serde_json::to_vec(&config).unwrap());
+        config["mediaType"] = "application/vnd.oci.image.config.v1+json".into();
         let manifest = put(serde_json::to_vec(
             &json!({"schemaVersion": 2, "config": config, "layers": layers}),
         )

@@ -23,7 +23,7 @@ use super::{
 };
 
 /// Beside the server's own bound, so that its answer comes first.
-const SLACK: Duration = Duration::from_secs(5);
+pub(super) const SLACK: Duration = Duration::from_secs(5);
 const STOP_DEADLINE: Duration = Duration::from_millis(limit::STOP_MS_MAX).saturating_add(SLACK);
 /// Until the first event, or a refusal.
 const CREATE_DEADLINE: Duration = Duration::from_millis(limit::CREATE_MS_MAX).saturating_add(SLACK);
@@ -31,7 +31,7 @@ const CREATE_DEADLINE: Duration = Duration::from_millis(limit::CREATE_MS_MAX).sa
 const ROLLBACK_DEADLINE: Duration = STOP_DEADLINE.saturating_add(CREATE_DEADLINE);
 const PACK_DEADLINE: Duration = Duration::from_millis(limit::PACK_MS_MAX).saturating_add(SLACK);
 /// Between two signs of life of a server: it gives one every 15 s.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 #[async_trait]
 impl Edge for EdgeClient {

@@ -1,18 +1,29 @@
 //! `Images` over HTTP.
 
+use std::time::Duration;
+
 use api::{
     Result,
-    arrow::{ByteStream, Images},
+    arrow::{BoxStream, ByteStream, Images},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    pull::{PullEvent, PullRequest, RESOLVE_MS_MAX},
 };
 use async_trait::async_trait;
+use futures_util::stream;
 use http::Method;
+use tokio::time::timeout;
 
 use super::{
-    EdgeClient, body, encode,
-    origin::{DEADLINE, NO_DEADLINE},
+    EdgeClient,
+    body::{self, Lines},
+    edge::{SILENCE_MAX, SLACK},
+    encode,
+    origin::{DEADLINE, NO_DEADLINE, Origin},
     query_of,
 };
+
+/// Until the first event, or a refusal.
+const PULL_DEADLINE: Duration = Duration::from_millis(RESOLVE_MS_MAX).saturating_add(SLACK);
 
 #[async_trait]
 impl Images for EdgeClient {
@@ -22,6 +33,18 @@ impl Images for EdgeClient {
         let request = self.origin.request(Method::POST, path).map(|_| body::stream(bytes));
         // As long as the archive is.
         self.origin.json(request, NO_DEADLINE).await
+    }
+
+    async fn pull(&self, request: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
+        request.validate()?;
+        let request = self.origin.request_json(Method::POST, "/v1/images/pull".into(), &request)?;
+        let response = self.origin.send(request, PULL_DEADLINE).await?;
+        let pulling =
+            Pulling { lines: Lines::new(response.into_body()), origin: self.origin.clone(), ended: false };
+        Ok(Box::pin(stream::unfold(pulling, |mut pulling| async {
+            let event = pulling.next().await?;
+            Some((event, pulling))
+        })))
     }
 
     async fn image_list(&self) -> Result<Vec<ImageInfo>> {
@@ -49,5 +72,26 @@ impl Images for EdgeClient {
         let path = format!("/v1/images/{}/export{}", encode(reference), query_of(&query)?);
         let response = self.origin.send(self.origin.request(Method::GET, path), DEADLINE).await?;
         Ok(response.into_body().bytes())
+    }
+}
+
+/// The events of one pull. A stream that breaks is an error, never an end.
+struct Pulling {
+    lines: Lines,
+    origin: Origin,
+    ended: bool,
+}
+
+impl Pulling {
+    async fn next(&mut self) -> Option<Result<PullEvent>> {
+        if self.ended {
+            return None;
+        }
+        let event = match timeout(SILENCE_MAX, self.lines.next::<PullEvent>()).await {
+            Ok(Some(event)) => event,
+            Ok(None) | Err(_) => Err(self.origin.ended("the image was pulled")),
+        };
+        self.ended = !matches!(event, Ok(PullEvent::Progress(_)));
+        Some(event)
     }
 }

@@ -6,6 +6,7 @@ use api::{
     Code,
     arrow::Front,
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    pull::{PullEvent, PullRequest},
 };
 
 use super::{On, Route, verb};
@@ -27,6 +28,16 @@ pub(crate) fn routes() -> Vec<Route<To>> {
         .body_bytes()
         .json::<ImageInfo>()
         .errors(&[Code::AlreadyExists, Code::Conflict, Code::DiskFull]),
+        Route::new(
+            On::Post,
+            "/images/pull",
+            verb!("pull"),
+            "Pull an image from an OCI registry. The answer is a line for each piece of progress, and the image last.",
+            |to, call| Box::pin(image::pull(to, call)),
+        )
+        .body::<PullRequest>()
+        .lines::<PullEvent>()
+        .errors(&[Code::NotFound, Code::Unreachable, Code::NoCapacity, Code::DiskFull, Code::DeadlineExceeded]),
         Route::new(On::Get, "/images", verb!("image_list"), "The catalogue.", |to, call| {
             Box::pin(image::list(to, call))
         })

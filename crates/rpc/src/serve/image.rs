@@ -1,4 +1,4 @@
-//! The catalogue: import, list, inspect, remove, merge, export.
+//! The catalogue: import, pull, list, inspect, remove, merge, export.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use api::{
     Error, Result,
     arrow::Front,
     image::{ExportQuery, ImportQuery, MergeRequest},
+    pull::PullRequest,
 };
 
 use super::{
@@ -33,6 +34,12 @@ pub(crate) async fn import(to: To, call: Call) -> Reply {
     let query: ImportQuery = call.query()?;
     query.validate()?;
     Ok(answer::json(&to.import(query, call.stream()).await?))
+}
+
+pub(crate) async fn pull(to: To, mut call: Call) -> Reply {
+    let request: PullRequest = call.json().await?;
+    request.validate()?;
+    Ok(answer::lines(to.pull(request).await?))
 }
 
 pub(crate) async fn list(to: To, _: Call) -> Reply {

@@ -18,6 +18,7 @@ use api::{
     file::*,
     frame::{ClientFrame, ServerFrame, Stream},
     image::{ExportQuery, ImageConfig, ImageInfo, ImportQuery, MergeRequest},
+    pull::{PullEvent, PullProgress, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, SandboxSpec, TtlRequest},
     state::State,
@@ -461,6 +462,21 @@ impl Images for FakeEdge {
         };
         self.images.lock().unwrap().insert(format!("{}:{}", image.name, image.version), image.clone());
         Ok(image)
+    }
+    async fn pull(&self, request: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
+        let (name, version) = request.name_here()?;
+        if name == "nosuch" {
+            return Err(Error::not_found("no such image"));
+        }
+        let query = ImportQuery { version, ..ImportQuery::new(name.clone(), request.kind) };
+        let image = self.import(query, Box::pin(stream::empty())).await?;
+        let last = match name.as_str() {
+            "breaks" => Err(Error::new(Code::Unreachable, "gone").retry_after_ms(7)),
+            _ => Ok(PullEvent::Pulled(image)),
+        };
+        let progress =
+            |bytes_fetched| Ok(PullEvent::Progress(PullProgress { bytes_fetched, ..Default::default() }));
+        Ok(Box::pin(stream::iter([progress(1), progress(2), last])))
     }
     async fn image_list(&self) -> Result<Vec<ImageInfo>> {
         Ok(self.images.lock().unwrap().values().cloned().collect())

@@ -9,6 +9,7 @@ use api::{
     Code,
     arrow::{Edge, Images},
     image::{ExportFormat, ExportQuery, ImportQuery, LayerKind, MergeRequest},
+    pull::{PullEvent, PullRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxSpec, TtlRequest},
 };
 use bytes::Bytes;
@@ -85,6 +86,26 @@ async fn the_catalogue_goes_through() {
     let error = node.client.import(ImportQuery::new("t", LayerKind::Base), broken).await.unwrap_err();
     assert_eq!((error.code, error.message.as_str()), (Code::DiskFull, "mine"));
     assert!(node.client.image_list().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_pull_tells_how_far_it_is_and_ends_once() {
+    let node = node().await;
+    let pull = async |name: &str| -> api::Result<Vec<_>> {
+        let events = node.client.pull(PullRequest::new(format!("registry.example.org/{name}:1"))).await?;
+        Ok(events.collect().await)
+    };
+    let events = pull("app").await.unwrap();
+    let image = node.client.image_inspect("app:1").await.unwrap();
+    assert!(matches!(&events[1], Ok(PullEvent::Progress(p)) if p.bytes_fetched == 2));
+    assert!(matches!(&events[2..], [Ok(PullEvent::Pulled(pulled))] if *pulled == image));
+    // A refusal has its status; what fails later is the last line.
+    assert_eq!(pull("nosuch").await.unwrap_err().code, Code::NotFound);
+    let events = pull("breaks").await.unwrap();
+    let error = events[2].as_ref().unwrap_err();
+    assert_eq!((events.len(), error.code, error.retry_after_ms), (3, Code::Unreachable, Some(7)));
+    let named = PullRequest { name: Some("../x".into()), ..PullRequest::new("registry.example.org/app") };
+    assert_eq!(node.client.pull(named).await.err().unwrap().code, Code::InvalidArgument);
 }
 
 #[tokio::test]
