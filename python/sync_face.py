@@ -1,6 +1,6 @@
-"""Makes `dsec/_sync.py` of `dsec/_async.py`, so that the two faces cannot drift: `python3 python/sync_face.py`.
+"""Makes `dsec/_sync*.py` of `dsec/_async*.py`, so that the two faces cannot drift: `python3 python/sync_face.py`.
 
-With `--check` it only says whether the file is what it would write.
+With `--check` it only says whether the files are what it would write.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent / "dsec"
+FILES = ["_async.py", "_async_disk.py"]
 # In order; the first that matches wins.
 RULES = [
     (r'"""The async face\..*', '"""The sync face. Made of `_async.py` by `python/sync_face.py`: change that one."""'),
+    (r'"""The async face of (.*)\. `.*', r'"""The sync face of \1. Made of `_async_disk.py` by `python/sync_face.py`: change that one.'),
+    (r"(?<=from )\._async_disk\b", "._sync_disk"),
     (r"\b_awaiting\b", "_waiting"),
     (r"\basync (def|for|with) ", r"\1 "),
     (r"\bawait ", ""),
@@ -33,14 +36,14 @@ def sync_face(text: str) -> str:
 
 
 def main() -> int:
-    made = sync_face((PACKAGE / "_async.py").read_text())
-    target = PACKAGE / "_sync.py"
-    if "--check" in sys.argv:
-        if target.read_text() != made:
-            print("dsec/_sync.py is not what sync_face.py makes of dsec/_async.py: run it")
+    for name in FILES:
+        made = sync_face((PACKAGE / name).read_text())
+        target = PACKAGE / name.replace("_async", "_sync")
+        if "--check" not in sys.argv:
+            target.write_text(made)
+        elif not target.exists() or target.read_text() != made:
+            print(f"dsec/{target.name} is not what sync_face.py makes of dsec/{name}: run it")
             return 1
-        return 0
-    target.write_text(made)
     return 0
 
 

@@ -38,6 +38,7 @@ from ._errors import (
     Unsupported,
 )
 from ._results import (
+    Checkpoint,
     Dropped,
     Event,
     ExecInfo,
@@ -47,19 +48,22 @@ from ._results import (
     HttpResponse,
     ImageInfo,
     Output,
+    PackReport,
     SandboxInfo,
+    Scrubbed,
     TreeReport,
     WatchEvent,
 )
-from ._sync import Connection, Files, Images, Process, Sandbox, Sandboxes
+from ._sync import Connection, Files, Images, Process, Sandbox
+from ._sync_disk import Sandboxes
 from ._async import (
     AsyncConnection,
     AsyncFiles,
     AsyncImages,
     AsyncProcess,
     AsyncSandbox,
-    AsyncSandboxes,
 )
+from ._async_disk import AsyncSandboxes
 
 __all__ = [
     "AlreadyExists",
@@ -69,6 +73,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncSandbox",
     "AsyncSandboxes",
+    "Checkpoint",
     "Client",
     "CommandFailed",
     "Conflict",
@@ -93,6 +98,7 @@ __all__ = [
     "NotFound",
     "OomKilled",
     "Output",
+    "PackReport",
     "Paused",
     "PermissionDenied",
     "Process",
@@ -103,6 +109,7 @@ __all__ = [
     "SandboxGone",
     "SandboxInfo",
     "Sandboxes",
+    "Scrubbed",
     "TreeReport",
     "Unauthenticated",
     "Unreachable",

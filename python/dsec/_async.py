@@ -7,9 +7,10 @@ import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, List, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, List, Literal, Union
 
 from . import _client, _dsec, _options, _results
+from ._async_disk import AsyncDisk, AsyncSandboxes
 from ._awaiting import run
 from ._client import Client
 from ._errors import NotFound
@@ -22,15 +23,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 LocalPath = Union[str, "os.PathLike[str]"]
-S = TypeVar("S", bound="AsyncSandbox")
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncDisk):
     """A sandbox. As a context manager it is stopped at the end; otherwise it lives until `stop()` or its TTL."""
-
-    def __init__(self, native: _dsec.Sandbox) -> None:
-        """Use `create` or `connect`."""
-        self._native = native
 
     @classmethod
     async def create(
@@ -212,28 +208,6 @@ class AsyncSandbox:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
-
-
-class AsyncSandboxes(Generic[S]):
-    """The sandboxes of one batch, as each is ready. One that cannot be made is raised in its place, and the next call
-    goes on with the others. Closed, or forgotten, it stops those that were not taken."""
-
-    def __init__(self, kind: type[S], native: _dsec.Batch) -> None:
-        self._kind = kind
-        self._native = native
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> S:
-        while (made := await run(self._native.next())) is False:
-            pass
-        if made is None:
-            raise StopAsyncIteration
-        return self._kind(made)
-
-    async def aclose(self) -> None:
-        await run(self._native.close())
 
 
 class AsyncProcess:

@@ -207,3 +207,34 @@ def pull_request(
     if credentials:
         asked["credentials"] = {"username": credentials[0], "password": credentials[1]}
     return json.dumps({field: value for field, value in asked.items() if value is not None})
+
+
+def fork_request(
+    count: int,
+    *,
+    checkpoint: str | None,
+    ttl: Duration | None,
+    labels: Mapping[str, str] | None,
+    idempotency_key: str | None,
+) -> str:
+    asked: dict[str, Any] = {"count": count, "checkpoint": checkpoint, "idempotency_key": idempotency_key}
+    asked["ttl_ms"] = None if ttl is None else milliseconds("ttl", ttl)
+    asked["labels"] = dict(labels or {})
+    return json.dumps({field: value for field, value in asked.items() if value is not None})
+
+
+def pack_request(
+    name: str,
+    *,
+    version: str,
+    kind: Literal["base", "workspace", "toolkit"],
+    exclude: Layers,
+    shell_history: bool,
+    caches: bool,
+    newer_than: str | None,
+) -> str:
+    scrub: dict[str, Any] = {"shell_history": shell_history, "caches": caches}
+    scrub["exclude"] = [exclude] if isinstance(exclude, str) else list(exclude)
+    if newer_than is not None:
+        scrub["newer_than"] = newer_than
+    return json.dumps({"name": name, "version": version, "kind": kind, "scrub": scrub})

@@ -226,6 +226,55 @@ def image_infos(text: str) -> list[ImageInfo]:
     return [image_info(one) for one in json.loads(text)]
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """A disk that `rollback` and `fork` go back to. It goes with its sandbox."""
+
+    name: str
+    created: datetime
+
+
+def checkpoint(data: dict[str, Any]) -> Checkpoint:
+    return Checkpoint(data["name"], _time(data["created_ms"]))
+
+
+ScrubRule = Literal["exclude", "shell_history", "caches", "newer_than"]
+
+
+@dataclass(frozen=True)
+class Scrubbed:
+    """A path that was left out of a layer with all below it, and the rule that did it."""
+
+    path: str
+    rule: ScrubRule
+
+
+@dataclass(frozen=True)
+class PackReport:
+    """What `pack_diff` made. `layer` is the digest of the diff alone, `frozen` the seconds that the sandbox was held
+    still, `scrubbed` the first of the `scrubbed_count` paths that were left out."""
+
+    image: ImageInfo
+    layer: str
+    files: int
+    size: int
+    frozen: float
+    scrubbed: list[Scrubbed]
+    scrubbed_count: int
+
+
+def pack_report(data: dict[str, Any]) -> PackReport:
+    return PackReport(
+        image=image_info(data["image"]),
+        layer=data["layer"],
+        files=data["files"],
+        size=data["size_bytes"],
+        frozen=data["frozen_us"] / 1e6,
+        scrubbed=[Scrubbed(one["path"], one["rule"]) for one in data["scrubbed"]],
+        scrubbed_count=data["scrubbed_count"],
+    )
+
+
 FileKind = Literal["file", "directory", "symlink", "fifo", "socket", "char_device", "block_device"]
 
 

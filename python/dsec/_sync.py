@@ -7,9 +7,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, List, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, List, Literal, Union
 
 from . import _client, _dsec, _options, _results
+from ._sync_disk import Disk, Sandboxes
 from ._waiting import run
 from ._client import Client
 from ._errors import NotFound
@@ -22,15 +23,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 LocalPath = Union[str, "os.PathLike[str]"]
-S = TypeVar("S", bound="Sandbox")
 
 
-class Sandbox:
+class Sandbox(Disk):
     """A sandbox. As a context manager it is stopped at the end; otherwise it lives until `stop()` or its TTL."""
-
-    def __init__(self, native: _dsec.Sandbox) -> None:
-        """Use `create` or `connect`."""
-        self._native = native
 
     @classmethod
     def create(
@@ -212,28 +208,6 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
-
-
-class Sandboxes(Generic[S]):
-    """The sandboxes of one batch, as each is ready. One that cannot be made is raised in its place, and the next call
-    goes on with the others. Closed, or forgotten, it stops those that were not taken."""
-
-    def __init__(self, kind: type[S], native: _dsec.Batch) -> None:
-        self._kind = kind
-        self._native = native
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> S:
-        while (made := run(self._native.next())) is False:
-            pass
-        if made is None:
-            raise StopIteration
-        return self._kind(made)
-
-    def close(self) -> None:
-        run(self._native.close())
 
 
 class Process:

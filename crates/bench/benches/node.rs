@@ -5,12 +5,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bench::{create, exec, floor, idle, node::Node, report::Report, transfer};
+use bench::{create, disk, exec, floor, idle, node::Node, report::Report, transfer};
 
-const SECTIONS: [&str; 8] = ["floor", "create", "exec", "sustained", "batch", "file", "stream", "idle"];
+const SECTIONS: [&str; 9] =
+    ["floor", "create", "exec", "sustained", "batch", "file", "stream", "disk", "idle"];
 const CREATE_RUNS: usize = 300;
 const EXEC_RUNS: usize = 500;
 const FLOOR_RUNS: usize = 200;
+const DISK_RUNS: usize = 50;
 const SUSTAINED: Duration = Duration::from_secs(5);
 const IDLE_LIVE: u32 = 500;
 const LARGE_BYTES: u64 = 1 << 30;
@@ -39,6 +41,7 @@ async fn run(wanted: &[String]) -> Result<()> {
             "batch" => create::batch(&node, 100, &mut report).await?,
             "file" => transfer::file(&node, LARGE_BYTES, &mut report).await?,
             "stream" => transfer::output(&node, LARGE_BYTES, &mut report).await?,
+            "disk" => disk::measure(&node, DISK_RUNS, &mut report).await?,
             _ => idle::measure(&node, IDLE_LIVE, &mut report).await?,
         }
     }

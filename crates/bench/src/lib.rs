@@ -7,6 +7,7 @@
 //! **Invariant:** a run leaves nothing: the data directory, its mounts and all processes go with [`node::Node`].
 
 pub mod create;
+pub mod disk;
 pub mod exec;
 pub mod floor;
 pub mod idle;

@@ -16,7 +16,7 @@ enum Bound {
 use Bound::{AtLeast, AtMost};
 
 /// DESIGN.md, section 4.
-const BUDGETS: [Budget; 9] = [
+const BUDGETS: [Budget; 12] = [
     Budget { key: "create.first_exec_ms_p50", bound: AtMost(8.0) },
     Budget { key: "create.first_exec_ms_p99", bound: AtMost(50.0) },
     Budget { key: "create.sustained_4_per_s", bound: AtLeast(200.0) },
@@ -26,6 +26,9 @@ const BUDGETS: [Budget; 9] = [
     Budget { key: "file.up_mb_per_s", bound: AtLeast(500.0) },
     Budget { key: "file.down_mb_per_s", bound: AtLeast(500.0) },
     Budget { key: "stream.mb_per_s", bound: AtLeast(300.0) },
+    Budget { key: "disk.rollback_ms_p50", bound: AtMost(20.0) },
+    Budget { key: "disk.fork_16_ms_p50", bound: AtMost(500.0) },
+    Budget { key: "disk.pack_diff_10mb_ms_p50", bound: AtMost(300.0) },
 ];
 
 /// Collects and prints.

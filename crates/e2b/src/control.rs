@@ -3,6 +3,7 @@
 mod create;
 mod lifetime;
 mod list;
+mod snapshot;
 mod template;
 mod view;
 
@@ -49,6 +50,9 @@ async fn dispatch(face: Arc<E2b>, request: Request<Body>) -> Result<Response, Fa
         (&Method::POST, ["sandboxes", id, "timeout"]) => lifetime::timeout(call, id).await,
         (&Method::POST, ["sandboxes", id, "refreshes"]) => lifetime::refresh(call, id).await,
         (&Method::POST, ["sandboxes", id, "connect"]) => lifetime::connect(call, id).await,
+        (&Method::POST, ["sandboxes", id, "snapshots"]) => snapshot::create(call, id).await,
+        (&Method::GET, ["snapshots"]) => snapshot::list(call).await,
+        (&Method::DELETE, ["templates", id]) => snapshot::delete(call, id).await,
         (&Method::GET, ["templates", "aliases", name]) => template::exists(call, name).await,
         (_, segments) => Err(unsupported(segments)),
     }
@@ -69,8 +73,9 @@ fn unsupported(segments: &[&str]) -> Fault {
     let what = match segments {
         ["sandboxes", _, "pause"] => "pausing sandboxes",
         ["sandboxes", _, "resume"] => "resuming sandboxes",
-        ["sandboxes", _, "snapshots"] | ["snapshots", ..] => "snapshots",
-        ["sandboxes", _, "fork"] => "forking sandboxes",
+        ["sandboxes", _, "fork"] => {
+            "forking sandboxes with their processes (a snapshot starts others from the disk)"
+        }
         ["sandboxes", _, "logs"] => "logs of sandboxes",
         ["sandboxes", _, "network"] => "changing the network of a sandbox",
         ["templates", ..] => "templates (import images with `dsec image import`)",

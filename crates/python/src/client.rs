@@ -98,8 +98,7 @@ impl Client {
     #[pyo3(signature = (count, spec, key))]
     fn create_many(&self, py: Python<'_>, count: u32, spec: &str, key: Option<String>) -> PyResult<Batch> {
         let (created, shared, stops) = self.created(py, count, spec, key)?;
-        let feed = Feed::new(Parcels::new(created, &shared, stops));
-        Ok(Batch { access: self.0.clone(), feed })
+        Ok(Batch::new(self.0.clone(), created, &shared, stops))
     }
 
     fn get(&self, py: Python<'_>, id_or_name: String) -> PyResult<Call> {
@@ -133,6 +132,12 @@ fn arrive(py: Python<'_>, access: &Arc<Access>, parcel: Parcel) -> PyResult<Py<P
 pub(crate) struct Batch {
     access: Arc<Access>,
     feed: Arc<Feed<Parcel>>,
+}
+
+impl Batch {
+    pub(crate) fn new(access: Arc<Access>, created: Created, shared: &Shared, stops: bool) -> Self {
+        Self { access, feed: Feed::new(Parcels::new(created, shared, stops)) }
+    }
 }
 
 #[pymethods]

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use libdsec::{ExecId, SandboxInfo};
+use libdsec::{ExecId, ForkRequest, PackRequest, SandboxInfo};
 use pyo3::{IntoPyObjectExt, prelude::*};
 
 use crate::{
     call::{Call, json},
-    client::Access,
+    client::{Access, Batch, parse},
     error,
     exec::{self, Options},
     files::Files,
@@ -67,6 +67,42 @@ impl Sandbox {
     fn set_ttl(&self, py: Python<'_>, ttl_ms: u64) -> PyResult<Call> {
         let sandbox = self.0.sandbox(py)?;
         Ok(Call::json(async move { sandbox.set_ttl(Duration::from_millis(ttl_ms)).await }))
+    }
+
+    #[pyo3(signature = (name))]
+    fn checkpoint(&self, py: Python<'_>, name: Option<String>) -> PyResult<Call> {
+        let sandbox = self.0.sandbox(py)?;
+        Ok(Call::json(async move { sandbox.checkpoint(name.as_deref()).await }))
+    }
+
+    fn checkpoints(&self, py: Python<'_>) -> PyResult<Call> {
+        let sandbox = self.0.sandbox(py)?;
+        Ok(Call::json(async move { sandbox.checkpoints().await }))
+    }
+
+    fn remove_checkpoint(&self, py: Python<'_>, name: String) -> PyResult<Call> {
+        let sandbox = self.0.sandbox(py)?;
+        Ok(Call::unit(async move { sandbox.remove_checkpoint(&name).await }))
+    }
+
+    fn rollback(&self, py: Python<'_>, checkpoint: String) -> PyResult<Call> {
+        let sandbox = self.0.sandbox(py)?;
+        Ok(Call::json(async move { sandbox.rollback(&checkpoint).await }))
+    }
+
+    /// `request`: JSON of a `ForkRequest`.
+    fn fork(&self, py: Python<'_>, request: &str) -> PyResult<Batch> {
+        let request: ForkRequest = parse(py, request)?;
+        let (sandbox, shared) = (self.0.sandbox(py)?, runtime::shared()?);
+        // Whoever has a key may ask for them again.
+        let stops = request.idempotency_key.is_none();
+        Ok(Batch::new(self.0.access.clone(), sandbox.fork(request), &shared, stops))
+    }
+
+    /// `request`: JSON of a `PackRequest`.
+    fn pack_diff(&self, py: Python<'_>, request: &str) -> PyResult<Call> {
+        let (sandbox, request): (_, PackRequest) = (self.0.sandbox(py)?, parse(py, request)?);
+        Ok(Call::json(async move { sandbox.pack_diff(request).await }))
     }
 
     /// Runs a command to its end. `wait_ms`: how long to wait for it; the command goes on.

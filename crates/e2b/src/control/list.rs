@@ -22,8 +22,8 @@ use crate::{
 const LIMIT_MAX: usize = 100;
 const NEXT_HEADER: &str = "x-next-token";
 
-/// When it was made, and its id: sandboxes of one moment have an order too.
-type Place = (u64, String);
+/// When it was made, and its id: those of one moment have an order too.
+pub(super) type Place = (u64, String);
 
 #[derive(Debug, Default, PartialEq)]
 struct Filter {
@@ -38,18 +38,10 @@ struct Filter {
 
 impl Filter {
     fn of(query: &Query) -> Result<Self, Fault> {
-        let limit = query.get("limit").unwrap_or("100");
-        let limit = limit.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n));
         let started_after_ms = match query.get("startedAfter") {
             None => None,
             Some(text) => {
                 Some(time::parse(text).ok_or_else(|| Fault::invalid("startedAfter: expected RFC 3339"))?)
-            }
-        };
-        let after = match query.get("nextToken") {
-            None => None,
-            Some(token) => {
-                Some(read_token(token).ok_or_else(|| Fault::invalid("nextToken: not one of ours"))?)
             }
         };
         Ok(Self {
@@ -62,8 +54,8 @@ impl Filter {
                 Some("asc") => false,
                 Some(_) => return Err(Fault::invalid("order: expected asc or desc")),
             },
-            limit: limit.ok_or_else(|| Fault::invalid(format!("limit: expected 1 to {LIMIT_MAX}")))?,
-            after,
+            limit: limit(query)?,
+            after: after(query)?,
         })
     }
 
@@ -76,8 +68,8 @@ impl Filter {
             && self.template.as_ref().is_none_or(|template| info.spec.image == *template)
     }
 
-    /// The page, and the token of the next if there is one.
-    fn page(&self, mut infos: Vec<SandboxInfo>) -> (Vec<SandboxInfo>, Option<String>) {
+    /// The page, and where the next begins if there is one.
+    fn page(&self, mut infos: Vec<SandboxInfo>) -> (Vec<SandboxInfo>, Option<Place>) {
         infos.retain(|info| self.takes(info));
         infos.sort_by_cached_key(place);
         if self.newest_first {
@@ -88,13 +80,35 @@ impl Filter {
         }
         let more = infos.len() > self.limit;
         infos.truncate(self.limit);
-        let next = infos.last().filter(|_| more).map(|last| write_token(&place(last)));
+        let next = infos.last().filter(|_| more).map(place);
         (infos, next)
     }
 }
 
 fn place(info: &SandboxInfo) -> Place {
     (info.created_ms, info.id.to_string())
+}
+
+/// How many a page holds.
+pub(super) fn limit(query: &Query) -> Result<usize, Fault> {
+    let limit = query.get("limit").unwrap_or("100").parse().ok();
+    let limit = limit.filter(|n| (1..=LIMIT_MAX).contains(n));
+    limit.ok_or_else(|| Fault::invalid(format!("limit: expected 1 to {LIMIT_MAX}")))
+}
+
+/// What the page begins after.
+pub(super) fn after(query: &Query) -> Result<Option<Place>, Fault> {
+    let Some(token) = query.get("nextToken") else { return Ok(None) };
+    read_token(token).map(Some).ok_or_else(|| Fault::invalid("nextToken: not one of ours"))
+}
+
+/// A page, and the token of the one after it.
+pub(super) fn page(shown: &[Value], next: Option<&Place>) -> Response {
+    let mut response = body::json(StatusCode::OK, &shown);
+    if let Some(Ok(token)) = next.map(|next| HeaderValue::from_str(&write_token(next))) {
+        response.headers_mut().insert(NEXT_HEADER, token);
+    }
+    response
 }
 
 fn write_token((created_ms, id): &Place) -> String {
@@ -134,11 +148,7 @@ pub(super) async fn list(call: Call) -> Result<Response, Fault> {
     let filter = if whole { Filter { limit: usize::MAX, ..filter } } else { filter };
     let (infos, next) = filter.page(call.face.front.list(ListQuery::default()).await?);
     let shown: Vec<Value> = infos.iter().map(view::listed).collect();
-    let mut response = body::json(StatusCode::OK, &shown);
-    if let Some(Ok(token)) = next.map(|token| HeaderValue::from_str(&token)) {
-        response.headers_mut().insert(NEXT_HEADER, token);
-    }
-    Ok(response)
+    Ok(page(&shown, next.as_ref()))
 }
 
 #[cfg(test)]
@@ -177,14 +187,15 @@ mod tests {
                 seen.extend(page.into_iter().map(|i| i.id));
                 // The last one seen ends: the next page begins after it all the same.
                 let Some(next) = next else { break };
-                token = next;
+                token = write_token(&next);
             }
             assert_eq!(seen.len(), 7);
             assert_eq!(seen.iter().collect::<std::collections::BTreeSet<_>>().len(), 7);
         }
         let (page, next) = filter("limit=3").unwrap().page(all.clone());
         all.retain(|i| !page.contains(i));
-        let (rest, _) = filter(&format!("limit=9&nextToken={}", next.unwrap())).unwrap().page(all.clone());
+        let (rest, _) =
+            filter(&format!("limit=9&nextToken={}", write_token(&next.unwrap()))).unwrap().page(all.clone());
         assert_eq!(rest.len(), 4);
     }
 

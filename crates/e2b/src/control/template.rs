@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::json;
 
-use super::Call;
+use super::{Call, snapshot};
 use crate::{E2b, body, fault::Fault};
 
 /// Templates that their clients name when their user names none.
@@ -22,14 +22,13 @@ impl E2b {
         if self.front.image_inspect(name).await.is_ok_and(|image| image.kind == LayerKind::Base) {
             return Ok(name.to_owned());
         }
-        let mut bases: Vec<String> = self
-            .front
-            .image_list()
-            .await?
-            .into_iter()
-            .filter(|i| i.kind == LayerKind::Base)
-            .map(|i| i.name)
-            .collect();
+        let images = self.front.image_list().await?;
+        if let Some(snapshot) = snapshot::named(&images, name) {
+            return Ok(snapshot);
+        }
+        // A snapshot is asked for by its id or its name; it does not take the place of the only base there is.
+        let bases = images.into_iter().filter(|i| i.kind == LayerKind::Base && !snapshot::is_one(i));
+        let mut bases: Vec<String> = bases.map(|i| i.name).collect();
         bases.sort();
         bases.dedup();
         if STOCK.contains(&name) {

@@ -62,9 +62,12 @@ fn removal_spares_what_is_used_or_shared() {
     let catalogue = Catalogue::open(dir.path()).unwrap();
     let one = import(&catalogue, "a", "latest", "1");
     import(&catalogue, "b", "latest", "1");
-    let error = catalogue.remove("a", &|layer| layer == one.layers[0]).unwrap_err();
+    let error = catalogue.remove("a", &|digest| digest == one.digest).unwrap_err();
     assert_eq!(error.code, Code::Conflict);
-    catalogue.remove("a", &|_| false).unwrap();
+    // A sandbox lives on the layer, and b keeps that.
+    catalogue.remove("a", &|layer| layer == one.layers[0]).unwrap();
+    let error = catalogue.remove("b", &|layer| layer == one.layers[0]).unwrap_err();
+    assert_eq!(error.code, Code::Conflict, "nothing else would keep it");
     assert_eq!(catalogue.remove("a", &|_| false).unwrap_err().code, Code::NotFound);
     assert_eq!(count(dir.path(), "layers"), 1, "b has it still");
     import(&catalogue, "c", "v1", "1");
