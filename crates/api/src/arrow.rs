@@ -14,7 +14,7 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 
 use crate::{
-    ExecId, Result, SandboxId,
+    Code, Error, ExecId, Result, SandboxId,
     exec::{AttachQuery, ExecInfo, ExecRequest, SignalRequest},
     file::{
         FileInfo, FileListQuery, MkdirRequest, MoveRequest, ReadQuery, RemoveQuery, StatQuery, TarQuery,
@@ -24,6 +24,7 @@ use crate::{
     image::{ImageInfo, ImportQuery},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
+    store::{LayerStatus, PublishReport},
 };
 
 /// A stream of results; an error ends it.
@@ -119,6 +120,24 @@ pub trait Images: Send + Sync {
     async fn image_inspect(&self, reference: &str) -> Result<ImageInfo>;
     /// Errors: `not_found`, `conflict` while a sandbox lives on it.
     async fn image_remove(&self, reference: &str) -> Result<()>;
+    /// Sends what the store that nodes share does not have of an image. Errors: `not_found`, `unsupported` (there is no
+    /// store), `no_capacity` (it cannot be reached).
+    async fn image_publish(&self, _reference: &str) -> Result<PublishReport> {
+        Err(no_store())
+    }
+    /// What the store has. Errors: `unsupported`, `no_capacity`.
+    async fn store_list(&self) -> Result<Vec<ImageInfo>> {
+        Err(no_store())
+    }
+    /// Where the bytes of an image's layers are, lowest first. Errors: `not_found`.
+    async fn image_layers(&self, _reference: &str) -> Result<Vec<LayerStatus>> {
+        Err(no_store())
+    }
+}
+
+/// The error of a node that shares nothing.
+pub fn no_store() -> Error {
+    Error::new(Code::Unsupported, "this node has no store: start it with --store URL")
 }
 
 /// Everything a caller can ask.

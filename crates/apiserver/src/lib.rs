@@ -18,6 +18,7 @@ use api::{
     image::{ImageInfo, ImportQuery},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
+    store::{LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 use axum::{Router, middleware};
@@ -132,5 +133,14 @@ impl Images for Apiserver {
     }
     async fn image_remove(&self, reference: &str) -> Result<()> {
         self.any_edge()?.image_remove(reference).await
+    }
+    async fn image_publish(&self, reference: &str) -> Result<PublishReport> {
+        self.any_edge()?.image_publish(reference).await
+    }
+    async fn store_list(&self) -> Result<Vec<ImageInfo>> {
+        self.any_edge()?.store_list().await
+    }
+    async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
+        self.any_edge()?.image_layers(reference).await
     }
 }

@@ -9,14 +9,17 @@ use std::{
 
 use api::{
     Error, Result,
-    arrow::{ByteStream, Images},
+    arrow::{ByteStream, Images, no_store},
     image::{ImageInfo, ImportQuery},
+    store::{LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 
 use crate::{
+    fetch,
     layers::Layers,
     node::{EdgeNode, Parts},
+    publish,
 };
 
 impl EdgeNode {
@@ -78,7 +81,8 @@ impl Images for EdgeNode {
             result = &mut import => result,
             () = &mut feed => import.await,
         };
-        if result.is_ok() {
+        if let Ok(image) = &result {
+            publish::later(&self.parts, image);
             // It may have taken another's name.
             sweep(&self.parts).await;
         }
@@ -91,6 +95,7 @@ impl Images for EdgeNode {
     }
 
     async fn image_inspect(&self, reference: &str) -> Result<ImageInfo> {
+        fetch::ensure(&self.parts, [reference]).await?;
         let reference = reference.to_owned();
         self.ask(move |layers| layers.inspect(&reference)).await.map(|info| self.counted(info))
     }
@@ -99,5 +104,19 @@ impl Images for EdgeNode {
         let _no_lookup = self.parts.images.write().await;
         let (reference, uses) = (reference.to_owned(), self.parts.uses.clone());
         self.ask(move |layers| layers.remove(&reference, &|digest| uses.contains(digest))).await
+    }
+
+    async fn image_publish(&self, reference: &str) -> Result<PublishReport> {
+        self.parts.check_open()?;
+        publish::publish(&self.parts, reference).await
+    }
+
+    async fn store_list(&self) -> Result<Vec<ImageInfo>> {
+        self.ask(|layers| layers.shared().ok_or_else(no_store)?.list()).await
+    }
+
+    async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
+        let reference = reference.to_owned();
+        self.ask(move |layers| layers.shared().ok_or_else(no_store)?.layers(&reference)).await
     }
 }

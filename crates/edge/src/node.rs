@@ -25,10 +25,12 @@ use tokio::sync::{RwLock, Semaphore};
 use crate::{
     admission::{Admission, Load},
     config::EdgeConfig,
+    fetch::Fetches,
     gate::Gate,
     layers::Layers,
     ledger::Ledger,
     pack,
+    publish::Publishing,
     registry::Registry,
     uses::Uses,
 };
@@ -50,6 +52,8 @@ pub(crate) struct Parts {
     pub(crate) uses: Arc<Uses>,
     /// Requests look images up as readers, a removal is a writer: no image goes between look-up and use.
     pub(crate) images: RwLock<()>,
+    pub(crate) fetches: Fetches,
+    pub(crate) publishing: Publishing,
     /// Nobody new comes in.
     pub(crate) closing: AtomicBool,
 }
@@ -84,6 +88,8 @@ impl EdgeNode {
             registry: Registry::default(),
             uses: Arc::default(),
             images: RwLock::default(),
+            fetches: Fetches::default(),
+            publishing: Publishing::default(),
             closing: AtomicBool::new(false),
             config,
             runtimes,

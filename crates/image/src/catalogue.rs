@@ -10,6 +10,7 @@
 //! names only layers that are there; names appear and vanish under one lock, so no layer is removed while an import
 //! is about to name it; `tmp` is swept only by who has the directory to itself.
 
+mod adopt;
 mod pack;
 mod publish;
 mod remove;
@@ -29,8 +30,10 @@ use api::{
 };
 
 use crate::{Limits, error::Error, import};
+pub use adopt::Arrived;
 pub use pack::Under;
-use store::{Lock, Scratch};
+use store::Lock;
+pub use store::{Manifest, Scratch};
 
 /// One EROFS layer on the node's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +60,8 @@ type Images = BTreeMap<Key, Arc<Resolved>>;
 /// See the module.
 pub struct Catalogue {
     dir: PathBuf,
+    /// `<hex>/data.blob` below it, for layers whose blobs are not here.
+    remote: PathBuf,
     limits: Limits,
     images: RwLock<Images>,
     /// Held while names appear or vanish on disk.
@@ -72,9 +77,22 @@ impl Catalogue {
 
     /// The same, with other bounds on imports.
     pub fn open_with(dir: &Path, limits: Limits) -> Result<Self> {
-        let (images, lock) = store::open(dir)?;
+        Self::open_at(dir, &dir.join("remote"), limits)
+    }
+
+    /// The same, where blobs of layers that are not on this node's disk are shown under `remote`.
+    pub fn with_remote(dir: &Path, remote: &Path) -> Result<Self> {
+        Self::open_at(dir, remote, Limits::default())
+    }
+
+    fn open_at(dir: &Path, remote: &Path, limits: Limits) -> Result<Self> {
+        let (images, lock) = store::open(dir, remote)?;
         let (images, changing) = (RwLock::new(images), Mutex::new(()));
-        Ok(Self { dir: dir.to_owned(), limits, images, changing, _lock: lock })
+        Ok(Self { dir: dir.to_owned(), remote: remote.to_owned(), limits, images, changing, _lock: lock })
+    }
+
+    fn load_layer(&self, digest: &str) -> std::io::Result<LayerFiles> {
+        store::load_layer(&self.dir, &self.remote, digest)
     }
 
     /// Imports the tree under `source` as one layer. Blocks.
@@ -100,7 +118,7 @@ impl Catalogue {
 
     /// Where published layers are. Errors: `not_found`.
     pub fn layer_files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
-        let files = digests.iter().map(|digest| store::load_layer(&self.dir, digest));
+        let files = digests.iter().map(|digest| self.load_layer(digest));
         files.collect::<std::io::Result<_>>().map_err(|cause| {
             tracing::error!(%cause, "a layer that is lived on cannot be read");
             api::Error::not_found("a layer of it is not there any more")

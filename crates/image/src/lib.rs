@@ -19,6 +19,6 @@ pub mod import;
 mod scrub;
 pub mod tar;
 
-pub use catalogue::{Catalogue, LayerFiles, Resolved, Under};
+pub use catalogue::{Arrived, Catalogue, LayerFiles, Manifest, Resolved, Scratch, Under};
 pub use erofs::Limits;
 pub use error::Error;

@@ -35,16 +35,27 @@ impl Catalogue {
             store::seal(&layer.dir, &manifest(&layer.summary)).map_err(disk("sync a layer"))?;
         }
         let info = self.info(named, &imported)?;
+        let layers = imported.layers.iter().map(|layer| (layer.dir.as_path(), layer.summary.digest.as_str()));
+        self.place(info, layers, scratch)
+    }
+
+    /// Renames sealed layers, each with its digest, and then the image that names them, into place.
+    pub(super) fn place<'a>(
+        &self,
+        info: ImageInfo,
+        made: impl IntoIterator<Item = (&'a std::path::Path, &'a str)>,
+        scratch: &Scratch,
+    ) -> Result<ImageInfo> {
         let json = serde_json::to_vec_pretty(&info).map_err(|e| disk("encode an image")(e.into()))?;
         let written = scratch.path().join("image.json");
         store::write_synced(&written, &json).map_err(disk("write an image"))?;
 
         let _changing = self.changing();
-        for layer in &imported.layers {
-            self.place_layer(&layer.dir, &layer.summary.digest).map_err(disk("publish a layer"))?;
+        for (dir, digest) in made {
+            self.place_layer(dir, digest).map_err(disk("publish a layer"))?;
         }
         store::sync_dir(&self.dir.join(store::LAYERS)).map_err(disk("sync the layers"))?;
-        let layers = info.layers.iter().map(|digest| store::load_layer(&self.dir, digest));
+        let layers = info.layers.iter().map(|digest| self.load_layer(digest));
         let layers = layers.collect::<io::Result<_>>().map_err(disk("read a layer back"))?;
         let place = || {
             let names = self.dir.join(store::IMAGES);
@@ -96,9 +107,9 @@ impl Catalogue {
     }
 
     /// A layer that is there already is the same to the byte: ours goes with the scratch directory.
-    fn place_layer(&self, built: &std::path::Path, digest: &str) -> io::Result<()> {
+    pub(super) fn place_layer(&self, built: &std::path::Path, digest: &str) -> io::Result<()> {
         let place = self.layer_dir(digest);
-        if store::load_layer(&self.dir, digest).is_ok() {
+        if self.load_layer(digest).is_ok() {
             return Ok(());
         }
         if place.exists() {
@@ -116,11 +127,12 @@ fn manifest(summary: &Summary) -> Manifest {
         meta_bytes: summary.meta_bytes,
         blob_bytes: summary.blob_bytes,
         data_bytes: summary.data_bytes,
+        remote: false,
     }
 }
 
 /// Over the layers and the config: images that behave alike have one digest, whatever they are called.
-fn stack_digest(layers: &[String], config: &ImageConfig) -> Result<String> {
+pub(super) fn stack_digest(layers: &[String], config: &ImageConfig) -> Result<String> {
     let json = serde_json::to_vec(&(layers, config)).map_err(|e| disk("encode an image")(e.into()))?;
     Ok(format!("blake3:{}", blake3::hash(&json).to_hex()))
 }

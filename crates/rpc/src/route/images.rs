@@ -6,6 +6,7 @@ use api::{
     Code,
     arrow::Front,
     image::{ImageInfo, ImportQuery},
+    store::{ImageListQuery, LayerStatus, PublishReport},
 };
 
 use super::{On, Route, verb};
@@ -30,6 +31,7 @@ pub(crate) fn routes() -> Vec<Route<To>> {
         Route::new(On::Get, "/images", verb!("image_list"), "The catalogue.", |to, call| {
             Box::pin(image::list(to, call))
         })
+        .query::<ImageListQuery>()
         .json::<Vec<ImageInfo>>(),
         Route::new(
             On::Get,
@@ -39,6 +41,24 @@ pub(crate) fn routes() -> Vec<Route<To>> {
             |to, call| Box::pin(image::inspect(to, call)),
         )
         .json::<ImageInfo>()
+        .errors(&[Code::NotFound]),
+        Route::new(
+            On::Post,
+            "/images/{reference}/publish",
+            verb!("image_publish"),
+            "Send an image to the store that nodes share.",
+            |to, call| Box::pin(image::publish(to, call)),
+        )
+        .json::<PublishReport>()
+        .errors(&[Code::NotFound, Code::Unsupported, Code::NoCapacity]),
+        Route::new(
+            On::Get,
+            "/images/{reference}/layers",
+            verb!("image_layers"),
+            "Where the bytes of an image's layers are.",
+            |to, call| Box::pin(image::layers(to, call)),
+        )
+        .json::<Vec<LayerStatus>>()
         .errors(&[Code::NotFound]),
         Route::new(
             On::Delete,

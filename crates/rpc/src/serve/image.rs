@@ -1,8 +1,8 @@
-//! The catalogue: import, list, inspect, remove.
+//! The catalogue: import, list, inspect, remove, publish.
 
 use std::sync::Arc;
 
-use api::{Error, Result, arrow::Front, image::ImportQuery};
+use api::{Error, Result, arrow::Front, image::ImportQuery, store::ImageListQuery};
 
 use super::{
     answer,
@@ -31,8 +31,18 @@ pub(crate) async fn import(to: To, call: Call) -> Reply {
     Ok(answer::json(&to.import(query, call.stream()).await?))
 }
 
-pub(crate) async fn list(to: To, _: Call) -> Reply {
-    Ok(answer::json(&to.image_list().await?))
+pub(crate) async fn list(to: To, call: Call) -> Reply {
+    let query: ImageListQuery = call.query()?;
+    let images = if query.store { to.store_list().await? } else { to.image_list().await? };
+    Ok(answer::json(&images))
+}
+
+pub(crate) async fn publish(to: To, call: Call) -> Reply {
+    Ok(answer::json(&to.image_publish(&reference(&call)?).await?))
+}
+
+pub(crate) async fn layers(to: To, call: Call) -> Reply {
+    Ok(answer::json(&to.image_layers(&reference(&call)?).await?))
 }
 
 pub(crate) async fn inspect(to: To, call: Call) -> Reply {
