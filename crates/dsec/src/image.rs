@@ -1,8 +1,9 @@
-//! Images: import, list, inspect, remove.
+//! Images: import, list, inspect, remove, publish.
 
 mod import;
 mod inspect;
 mod list;
+mod publish;
 mod remove;
 
 use crate::outcome::Outcome;
@@ -17,6 +18,8 @@ pub(crate) enum Verb {
     Inspect(inspect::Args),
     /// Remove images
     Rm(remove::Args),
+    /// Send images to the store that nodes share
+    Publish(publish::Args),
 }
 
 pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
@@ -25,5 +28,6 @@ pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
         Verb::Ls(args) => list::run(args, json).await,
         Verb::Inspect(args) => inspect::run(args).await,
         Verb::Rm(args) => remove::run(args, json).await,
+        Verb::Publish(args) => publish::run(args, json).await,
     }
 }

@@ -19,7 +19,8 @@ use image::{Catalogue, Under};
 use runtime::{LayerFiles, container::Container};
 
 pub(super) struct Mounted {
-    catalogue: Catalogue,
+    catalogue: Arc<Catalogue>,
+    shared: Option<super::store::Shared>,
     /// `<hex>/` for each layer.
     layers: PathBuf,
     container: Arc<Container>,
@@ -27,8 +28,13 @@ pub(super) struct Mounted {
 
 impl Mounted {
     /// `directory`: the catalogue's.
-    pub(super) fn new(catalogue: Catalogue, directory: &Path, container: Arc<Container>) -> Self {
-        Self { catalogue, layers: directory.join("layers"), container }
+    pub(super) fn new(
+        catalogue: Arc<Catalogue>,
+        shared: Option<super::store::Shared>,
+        directory: &Path,
+        container: Arc<Container>,
+    ) -> Self {
+        Self { catalogue, shared, layers: directory.join("layers"), container }
     }
 
     fn there(&self) -> HashSet<String> {
@@ -48,40 +54,43 @@ impl Mounted {
 
 impl Layers for Mounted {
     fn resolve(&self, reference: &str, kind: LayerKind) -> Result<Resolved> {
-        Layers::resolve(&self.catalogue, reference, kind)
+        Layers::resolve(self.catalogue.as_ref(), reference, kind)
     }
 
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
-        Layers::import(&self.catalogue, query, body)
+        Layers::import(self.catalogue.as_ref(), query, body)
     }
 
     fn list(&self) -> Result<Vec<ImageInfo>> {
-        Layers::list(&self.catalogue)
+        Layers::list(self.catalogue.as_ref())
     }
 
     fn inspect(&self, reference: &str) -> Result<ImageInfo> {
-        Layers::inspect(&self.catalogue, reference)
+        Layers::inspect(self.catalogue.as_ref(), reference)
     }
 
     fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
         let before = self.there();
-        let removed = Layers::remove(&self.catalogue, reference, in_use);
+        let removed = Layers::remove(self.catalogue.as_ref(), reference, in_use);
         self.forget(before);
         removed
     }
 
     fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport> {
-        Layers::pack(&self.catalogue, request, upper, under)
+        Layers::pack(self.catalogue.as_ref(), request, upper, under)
     }
 
     fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
-        Layers::files(&self.catalogue, digests)
+        Layers::files(self.catalogue.as_ref(), digests)
     }
 
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
         let before = self.there();
-        let swept = Layers::sweep(&self.catalogue, in_use);
+        let swept = Layers::sweep(self.catalogue.as_ref(), in_use);
         self.forget(before);
         swept
+    }
+    fn shared(&self) -> Option<&dyn edge::Shared> {
+        self.shared.as_ref().map(|shared| shared as &dyn edge::Shared)
     }
 }
