@@ -33,17 +33,20 @@ pub fn run() -> Result<()> {
     let mut metadata =
         step::cargo(["metadata", "--locked", "--format-version", "1", "--filter-platform", step::TRIPLE]);
     let json: Value = serde_json::from_str(&step::output(&mut metadata)?).context("cargo metadata")?;
+    // Metadata and the lock also list what no feature and no platform builds: a dependency that is asked for only if
+    // something else asks for it (`ring?/alloc`). The tree does not; a ban holds for every platform and feature.
+    let mut tree = step::cargo(["tree", "--locked", "--workspace", "--all-features", "--target", "all"]);
+    tree.args(["--edges", "all", "--prefix", "none", "--format", "{p}"]);
+    let reachable = parse_tree(&step::output(&mut tree)?);
     let packages = parse_packages(&json);
+    let packages: Vec<_> = packages.into_iter().filter(|p| reachable.contains(&p.name)).collect();
     let mut findings: Vec<String> = packages.iter().flat_map(|p| judge(&policy, p)).collect();
-    // The lock lists what other platforms and features would pull as well: a ban holds for those too.
-    let lock = fs::read_to_string(step::root().join("Cargo.lock")).context("cannot read Cargo.lock")?;
     let in_tree: BTreeSet<&str> = packages.iter().map(|p| p.name.as_str()).collect();
-    let locked = parse_lock(&lock)?;
     findings.extend(
-        locked
+        reachable
             .iter()
             .filter(|n| !in_tree.contains(n.as_str()) && policy.banned.contains(*n))
-            .map(|n| format!("{n}: banned, yet in Cargo.lock")),
+            .map(|n| format!("{n}: banned, yet another platform or feature builds it")),
     );
     for finding in &findings {
         println!("{finding}");
@@ -91,11 +94,9 @@ fn parse_packages(metadata: &Value) -> Vec<Package> {
     packages.iter().map(package).collect()
 }
 
-fn parse_lock(text: &str) -> Result<BTreeSet<String>> {
-    let table: toml::Table = text.parse().context("Cargo.lock")?;
-    let packages =
-        table.get("package").and_then(toml::Value::as_array).context("Cargo.lock lists no package")?;
-    Ok(packages.iter().filter_map(|p| p.get("name")?.as_str().map(str::to_owned)).collect())
+/// The first word of each line.
+fn parse_tree(text: &str) -> BTreeSet<String> {
+    text.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
 /// What is wrong with a package.
