@@ -18,7 +18,8 @@ Examples:
   dsec image pull registry.example.org/private/app --username me --password-stdin < token
   dsec image pull localhost:5000/app")]
 pub(crate) struct Args {
-    /// REGISTRY/REPOSITORY[:TAG][@DIGEST]
+    // Not a comment of rustdoc's, which takes brackets for links.
+    #[arg(help = "REGISTRY/REPOSITORY[:TAG][@DIGEST]")]
     reference: String,
     /// Its name here; the last part of the repository where none is given
     #[arg(long)]

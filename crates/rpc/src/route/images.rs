@@ -7,6 +7,7 @@ use api::{
     arrow::Front,
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     pull::{PullEvent, PullRequest},
+    store::{ImageListQuery, LayerStatus, PublishReport},
 };
 
 use super::{On, Route, verb};
@@ -41,6 +42,7 @@ pub(crate) fn routes() -> Vec<Route<To>> {
         Route::new(On::Get, "/images", verb!("image_list"), "The catalogue.", |to, call| {
             Box::pin(image::list(to, call))
         })
+        .query::<ImageListQuery>()
         .json::<Vec<ImageInfo>>(),
         Route::new(
             On::Get,
@@ -50,6 +52,24 @@ pub(crate) fn routes() -> Vec<Route<To>> {
             |to, call| Box::pin(image::inspect(to, call)),
         )
         .json::<ImageInfo>()
+        .errors(&[Code::NotFound]),
+        Route::new(
+            On::Post,
+            "/images/{reference}/publish",
+            verb!("image_publish"),
+            "Send an image to the store that nodes share.",
+            |to, call| Box::pin(image::publish(to, call)),
+        )
+        .json::<PublishReport>()
+        .errors(&[Code::NotFound, Code::Unsupported, Code::NoCapacity]),
+        Route::new(
+            On::Get,
+            "/images/{reference}/layers",
+            verb!("image_layers"),
+            "Where the bytes of an image's layers are.",
+            |to, call| Box::pin(image::layers(to, call)),
+        )
+        .json::<Vec<LayerStatus>>()
         .errors(&[Code::NotFound]),
         Route::new(
             On::Delete,
