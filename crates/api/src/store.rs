@@ -35,6 +35,7 @@ pub struct LayerStatus {
     pub meta_bytes: u64,
     /// The files' bytes.
     pub blob_bytes: u64,
-    /// Of a remote layer: how many of `blob_bytes` this node has asked the store for, since its file server started.
+    /// Of a remote layer: how many of `blob_bytes` this node has fetched; more than all where it fetched some again.
+    /// Counted until the node goes down.
     pub fetched_bytes: u64,
 }

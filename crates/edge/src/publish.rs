@@ -35,6 +35,9 @@ impl Default for Publishing {
 /// See `api::arrow::Images::image_publish`. Its layers stay meanwhile, though its name may go.
 #[tracing::instrument(level = "debug", name = "edge.publish", skip(parts))]
 pub(crate) async fn publish(parts: &Arc<Parts>, reference: &str) -> Result<PublishReport> {
+    if parts.layers.shared().is_none() {
+        return Err(no_store());
+    }
     let failed = |_| Error::internal("the catalogue failed");
     let _place =
         parts.publishing.places.acquire().await.map_err(|_| Error::internal("no place to publish"))?;

@@ -81,7 +81,12 @@ impl Chunks {
     }
 
     /// The bytes of `offset..offset + size` as far as there are any, in pieces. Err: some of them cannot be had now.
-    pub async fn read(self: &Arc<Self>, layer: &Arc<Layer>, offset: u64, size: u32) -> Result<Vec<Bytes>, ()> {
+    pub async fn read(
+        self: &Arc<Self>,
+        layer: &Arc<Layer>,
+        offset: u64,
+        size: u32,
+    ) -> Result<Vec<Bytes>, ()> {
         let end = offset.saturating_add(size.into()).min(layer.manifest.blob_bytes);
         if offset >= end {
             return Ok(Vec::new());

@@ -13,7 +13,11 @@ use std::{
 
 use storage::Manifest;
 
-use crate::{chunks::Ahead, place::MANIFEST, wire::Attributes};
+use crate::{
+    chunks::Ahead,
+    place::{Fetched, MANIFEST},
+    wire::Attributes,
+};
 
 pub const ROOT: u64 = 1;
 /// The one name in a layer's directory.
@@ -51,6 +55,8 @@ fn id_of(hex: &str) -> Option<u64> {
 /// All layers that anyone has asked for.
 pub struct Layers {
     dir: PathBuf,
+    /// What workers before have fetched.
+    before: Fetched,
     known: Mutex<HashMap<u64, Arc<Layer>>>,
 }
 
@@ -63,16 +69,21 @@ pub enum Node {
 
 impl Layers {
     /// `dir`: the catalogue's, `<hex>/` for each layer.
-    pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), known: Mutex::default() }
+    pub fn new(dir: &Path, before: Fetched) -> Self {
+        Self { dir: dir.to_owned(), before, known: Mutex::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Arc<Layer>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn all(&self) -> Vec<Arc<Layer>> {
-        self.known().values().cloned().collect()
+    /// Of each layer, with what workers before have fetched.
+    pub fn fetched(&self) -> Fetched {
+        let mut all = self.before.clone();
+        for layer in self.known().values() {
+            all.insert(layer.hex.clone(), layer.fetched_bytes.load(Ordering::Relaxed));
+        }
+        all
     }
 
     /// By the name of its directory. Blocks on the disk. None: there is no such remote layer (any more).
@@ -97,13 +108,14 @@ impl Layers {
 
     fn load(&self, hex: &str, id: u64, path: &Path) -> io::Result<Layer> {
         // It was checked against the digest when it came, before it got its name.
-        let manifest = Manifest::parse(&format!("blake3:{hex}"), &fs::read(path)?).map_err(io::Error::other)?;
+        let manifest =
+            Manifest::parse(&format!("blake3:{hex}"), &fs::read(path)?).map_err(io::Error::other)?;
         Ok(Layer {
             manifest,
             hex: hex.to_owned(),
             id,
             ahead: Mutex::default(),
-            fetched_bytes: AtomicU64::new(0),
+            fetched_bytes: AtomicU64::new(self.before.get(hex).copied().unwrap_or(0)),
         })
     }
 

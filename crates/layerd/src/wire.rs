@@ -24,11 +24,20 @@ pub struct Request {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
-    Init { minor: u32, max_readahead: u32, flags: u32 },
-    Lookup { name: String },
+    Init {
+        minor: u32,
+        max_readahead: u32,
+        flags: u32,
+    },
+    Lookup {
+        name: String,
+    },
     Attributes,
     Open,
-    Read { offset: u64, size: u32 },
+    Read {
+        offset: u64,
+        size: u32,
+    },
     /// Nothing in it.
     ReadDir,
     Statfs,
@@ -59,11 +68,9 @@ pub fn parse(bytes: &[u8]) -> Option<Request> {
         15 => Ask::Read { offset: u64_at(body, 8)?, size: u32_at(body, 16)? },
         17 => Ask::Statfs,
         18 | 25 | 29 | 38 => Ask::Done,
-        26 => Ask::Init {
-            minor: u32_at(body, 4)?,
-            max_readahead: u32_at(body, 8)?,
-            flags: u32_at(body, 12)?,
-        },
+        26 => {
+            Ask::Init { minor: u32_at(body, 4)?, max_readahead: u32_at(body, 8)?, flags: u32_at(body, 12)? }
+        }
         28 => Ask::ReadDir,
         _ => Ask::Unknown,
     };

@@ -6,7 +6,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 use crate::{
     cache::Cache,
     chunks::Chunks,
-    layers::{BLOB, Layer, Layers, Node},
-    place::{self, Fetched, Place},
+    layers::{BLOB, Layers, Node},
+    place::{self, Place},
     wire::{self, Ask, Request},
 };
 
@@ -49,7 +49,8 @@ async fn serve(data: &Path, is_first: bool) -> io::Result<()> {
     let cache = Cache::open(&place.cache(), config.cache_bytes_max)?;
     let chunks = Arc::new(Chunks::new(store, cache));
     place::write_whole(&place.worker(), std::process::id().to_string().as_bytes())?;
-    let worker = Arc::new(Worker { fuse, layers: Layers::new(&place.layers()), chunks });
+    let worker =
+        Arc::new(Worker { fuse, layers: Layers::new(&place.layers(), place::fetched(data)), chunks });
     if !is_first {
         // Before the first read, so that what is sent again comes to us as any other.
         rustix::io::write(&worker.fuse, &wire::resend())?;
@@ -116,7 +117,9 @@ impl Worker {
                 _ => None,
             },
             Ask::Attributes => self.layers.node(request.node).map(|node| match node {
-                Node::Root => wire::Attributes { node: crate::layers::ROOT, size: 0, is_directory: true }.stat(),
+                Node::Root => {
+                    wire::Attributes { node: crate::layers::ROOT, size: 0, is_directory: true }.stat()
+                }
                 Node::Directory(layer) => layer.directory().stat(),
                 Node::File(layer) => layer.file().stat(),
             }),
@@ -147,11 +150,10 @@ impl Worker {
 
 /// Writes what was fetched to a file, while it changes.
 async fn keep_told(worker: Arc<Worker>, place: Place) {
-    let mut told = Fetched::new();
+    let mut told = worker.layers.fetched();
     loop {
         tokio::time::sleep(STATS_PERIOD).await;
-        let bytes = |layer: &Arc<Layer>| (layer.hex.clone(), layer.fetched_bytes.load(Ordering::Relaxed));
-        let now: Fetched = worker.layers.all().iter().map(bytes).collect();
+        let now = worker.layers.fetched();
         if now == told {
             continue;
         }

@@ -68,10 +68,11 @@ impl Store {
         let (name, version) = reference.split_once(':').unwrap_or((reference, VERSION_DEFAULT));
         // A reference may come from anywhere, and an object's name must not.
         let is_name = |text: &str| api::spec::check_name("name", text).is_ok();
-        if !by_digest && !(is_name(name) && is_name(version)) {
-            return Ok(None);
-        }
-        let object = if by_digest { stack_name(reference) } else { image_name(name, version) };
+        let object = match by_digest {
+            true => stack_name(reference),
+            false if is_name(name) && is_name(version) => image_name(name, version),
+            false => return Ok(None),
+        };
         self.document(&object, RECORD_BYTES_MAX, |json| {
             let image = decode(reference, &json)?;
             let is_it = match by_digest {

@@ -113,8 +113,10 @@ impl Store {
         bytes_max: u64,
         parse: impl Fn(Bytes) -> Result<T>,
     ) -> Result<Option<T>> {
-        let read =
-            self.patiently(Absence::Answer, || async { parse(self.read(name, None, bytes_max).await?) });
+        // Somebody waits for the answer, and can ask again.
+        let patience = Patience { total: self.patience.total / 4, ..self.patience };
+        let read = self
+            .attempts(patience, Absence::Answer, || async { parse(self.read(name, None, bytes_max).await?) });
         match read.await {
             Ok(value) => Ok(Some(value)),
             Err(Error::Missing(_)) => Ok(None),
@@ -194,14 +196,26 @@ impl Store {
         .await
     }
 
-    async fn patiently<T, F>(&self, absence: Absence, mut attempt: impl FnMut() -> F) -> Result<T>
+    async fn patiently<T, F>(&self, absence: Absence, attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
-        let end = Instant::now() + self.patience.total;
-        let mut pause = self.patience.pause;
+        self.attempts(self.patience, absence, attempt).await
+    }
+
+    async fn attempts<T, F>(
+        &self,
+        patience: Patience,
+        absence: Absence,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let end = Instant::now() + patience.total;
+        let mut pause = patience.pause;
         for attempts in 1u32.. {
-            let until = end.min(Instant::now() + self.patience.attempt);
+            let until = end.min(Instant::now() + patience.attempt);
             let done = match self.check_there() {
                 Ok(()) => timeout_at(until, attempt())
                     .await

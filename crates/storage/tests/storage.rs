@@ -17,7 +17,7 @@ use object_store::{memory::InMemory, path::Path};
 use storage::{Error, Store, StoreConfig, store::Patience, table::CHUNK_BYTES};
 
 const QUICK: Patience = Patience {
-    total: Duration::from_millis(600),
+    total: Duration::from_millis(2000),
     attempt: Duration::from_millis(150),
     pause: Duration::from_millis(5),
 };

@@ -77,8 +77,7 @@ pub fn run(threads: usize, tests: Vec<Test>) -> ExitCode {
                 Run::Alone(run) => run(),
             };
             // A task of its own: a panic comes back as an error.
-            let task =
-                runtime.spawn(async move { tokio::time::timeout(TEST_WITHIN, done).await });
+            let task = runtime.spawn(async move { tokio::time::timeout(TEST_WITHIN, done).await });
             match runtime.block_on(task) {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(_)) => Err(format!("not done within {} s", TEST_WITHIN.as_secs()).into()),

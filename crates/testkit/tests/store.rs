@@ -83,7 +83,8 @@ for p in sys.argv[1:]:
 async fn make(node: &Node) -> String {
     node.import().await.unwrap();
     let sandbox = node.sandbox().await;
-    ok(&sandbox, "mkdir /opt/w && seq 200000 > /opt/w/numbers && rm -r /usr/share/bash-completion; sync").await;
+    ok(&sandbox, "mkdir /opt/w && seq 200000 > /opt/w/numbers && rm -r /usr/share/bash-completion; sync")
+        .await;
     sandbox.pack_diff(PackRequest::new("work")).await.unwrap();
     sandbox.stop().await.unwrap();
     let images = node.client().images();
@@ -145,7 +146,8 @@ async fn a_directory_carries_images_from_node_to_node() {
 }
 
 async fn an_s3_bucket_carries_images_from_node_to_node() {
-    let (place, server) = (Place::new(), s3::Server::start("layers").await);
+    let server = tokio::task::spawn_blocking(|| s3::Server::start("layers")).await.unwrap();
+    let place = Place::new();
     let config = place.dir.path().join("dsec.toml");
     let text = format!(
         "[store]\nurl = 's3://layers/of/tests'\nendpoint = '{}'\nregion = 'us-east-1'\n",
@@ -270,7 +272,10 @@ async fn only_what_is_read_is_fetched() {
     assert!(most > little && most <= all, "{most} of {all}: no chunk twice");
     // Another server finds the file server, and what is cached needs no store.
     b.restart_kill9().unwrap();
-    assert_eq!(ok(&b.client().get(sandbox.id().as_str()).await.unwrap(), "cat /etc/hostname | wc -l").await, "1\n");
+    assert_eq!(
+        ok(&b.client().get(sandbox.id().as_str()).await.unwrap(), "cat /etc/hostname | wc -l").await,
+        "1\n"
+    );
     std::fs::rename(place.path(), place.dir.path().join("aside")).unwrap();
     assert!(ok(&b.sandbox().await, TREE).await == tree, "the trees differ");
     b.stop().unwrap();
@@ -307,25 +312,32 @@ async fn a_killed_file_server_is_a_pause() {
 }
 
 /// `cat` of every file; how many of them could not be read.
-const READ_ALL: &str = "find /usr -xdev -type f -size +64k -print0 | xargs -0 cat 2>&1 >/dev/null | grep -c 'Input/output'";
+const READ_ALL: &str =
+    "find /usr -xdev -type f -size +64k -print0 | xargs -0 cat 2>&1 >/dev/null | grep -c 'Input/output'";
 
 async fn damaged_data_is_an_error_and_never_wrong_bytes() {
     let (place, tree, b) = remote().await;
     let sandbox = b.sandbox().await;
-    ok(&sandbox, "find /bin /usr/bin -name 'xargs' -o -name find -o -name cat -o -name grep | xargs cat | grep -c x").await;
+    ok(
+        &sandbox,
+        "find /bin /usr/bin -name 'xargs' -o -name find -o -name cat -o -name grep | xargs cat | grep -c x",
+    )
+    .await;
     let largest: Vec<PathBuf> = objects(&place.path()).into_iter().rev().take(4).collect();
     let sound: Vec<Vec<u8>> = largest.iter().map(|path| std::fs::read(path).unwrap()).collect();
     for (path, bytes) in largest.iter().zip(&sound) {
         let flipped: Vec<u8> = bytes.iter().map(|b| b ^ 0x10).collect();
         std::fs::write(path, flipped).unwrap();
     }
-    let errors: u32 = sandbox.sh(READ_ALL).user("root").output().await.unwrap().stdout_text().trim().parse().unwrap();
+    let errors: u32 =
+        sandbox.sh(READ_ALL).user("root").output().await.unwrap().stdout_text().trim().parse().unwrap();
     assert!(errors > 0, "somebody read what is damaged");
     // Cut short.
     for (path, bytes) in largest.iter().zip(&sound) {
         std::fs::write(path, &bytes[..10]).unwrap();
     }
-    let errors: u32 = sandbox.sh(READ_ALL).user("root").output().await.unwrap().stdout_text().trim().parse().unwrap();
+    let errors: u32 =
+        sandbox.sh(READ_ALL).user("root").output().await.unwrap().stdout_text().trim().parse().unwrap();
     assert!(errors > 0, "somebody read what is not there");
     for (path, bytes) in largest.iter().zip(&sound) {
         std::fs::write(path, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! A real S3 server on loopback, in this process, until it is dropped.
+//! A real S3 server on loopback, on threads of its own, until it is dropped.
 
 use std::net::SocketAddr;
 
@@ -12,21 +12,24 @@ pub const KEY: &str = "key-of-a-test";
 
 pub struct Server {
     address: SocketAddr,
-    task: tokio::task::JoinHandle<()>,
+    runtime: Option<tokio::runtime::Runtime>,
     _dir: tempfile::TempDir,
 }
 
 impl Server {
     /// With one bucket.
-    pub async fn start(bucket: &str) -> Self {
+    pub fn start(bucket: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join(bucket)).unwrap();
         let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(dir.path()).unwrap());
         service.set_auth(SimpleAuth::from_single(KEY, KEY));
         let service = service.build();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // A runtime of its own: tests block theirs while a command runs that asks us.
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move {
+        runtime.spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let service = service.clone();
                 tokio::spawn(async move {
@@ -35,7 +38,7 @@ impl Server {
                 });
             }
         });
-        Self { address, task, _dir: dir }
+        Self { address, runtime: Some(runtime), _dir: dir }
     }
 
     pub fn endpoint(&self) -> String {
@@ -45,6 +48,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
