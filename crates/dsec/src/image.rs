@@ -5,8 +5,8 @@ mod import;
 mod inspect;
 mod list;
 mod merge;
-mod pull;
 mod publish;
+mod pull;
 mod remove;
 
 use crate::outcome::Outcome;

@@ -17,6 +17,36 @@ type To = Arc<dyn Front>;
 
 /// Every route of `Images`.
 pub(crate) fn routes() -> Vec<Route<To>> {
+    let mut routes = catalogue_routes();
+    routes.extend(store_routes());
+    routes
+}
+
+/// Of the store that nodes share.
+fn store_routes() -> Vec<Route<To>> {
+    vec![
+        Route::new(
+            On::Post,
+            "/images/{reference}/publish",
+            verb!("image_publish"),
+            "Send an image to the store that nodes share.",
+            |to, call| Box::pin(image::publish(to, call)),
+        )
+        .json::<PublishReport>()
+        .errors(&[Code::NotFound, Code::Unsupported, Code::NoCapacity]),
+        Route::new(
+            On::Get,
+            "/images/{reference}/layers",
+            verb!("image_layers"),
+            "Where the bytes of an image's layers are.",
+            |to, call| Box::pin(image::layers(to, call)),
+        )
+        .json::<Vec<LayerStatus>>()
+        .errors(&[Code::NotFound]),
+    ]
+}
+
+fn catalogue_routes() -> Vec<Route<To>> {
     vec![
         Route::new(
             On::Post,
@@ -52,24 +82,6 @@ pub(crate) fn routes() -> Vec<Route<To>> {
             |to, call| Box::pin(image::inspect(to, call)),
         )
         .json::<ImageInfo>()
-        .errors(&[Code::NotFound]),
-        Route::new(
-            On::Post,
-            "/images/{reference}/publish",
-            verb!("image_publish"),
-            "Send an image to the store that nodes share.",
-            |to, call| Box::pin(image::publish(to, call)),
-        )
-        .json::<PublishReport>()
-        .errors(&[Code::NotFound, Code::Unsupported, Code::NoCapacity]),
-        Route::new(
-            On::Get,
-            "/images/{reference}/layers",
-            verb!("image_layers"),
-            "Where the bytes of an image's layers are.",
-            |to, call| Box::pin(image::layers(to, call)),
-        )
-        .json::<Vec<LayerStatus>>()
         .errors(&[Code::NotFound]),
         Route::new(
             On::Delete,
