@@ -25,6 +25,7 @@ use crate::{
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
+    store::{LayerStatus, PublishReport},
 };
 
 /// A stream of results; an error ends it.
@@ -129,6 +130,24 @@ pub trait Images: Send + Sync {
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo>;
     /// An archive, as it is made. Errors: `not_found`, `invalid_argument` where the format cannot hold the image.
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream>;
+    /// Sends what the store that nodes share does not have of an image. Errors: `not_found`, `unsupported` (there is no
+    /// store), `no_capacity` (it cannot be reached).
+    async fn image_publish(&self, _reference: &str) -> Result<PublishReport> {
+        Err(no_store())
+    }
+    /// What the store has. Errors: `unsupported`, `no_capacity`.
+    async fn store_list(&self) -> Result<Vec<ImageInfo>> {
+        Err(no_store())
+    }
+    /// Where the bytes of an image's layers are, lowest first. Errors: `not_found`.
+    async fn image_layers(&self, _reference: &str) -> Result<Vec<LayerStatus>> {
+        Err(no_store())
+    }
+}
+
+/// The error of a node that shares nothing.
+pub fn no_store() -> Error {
+    Error::new(Code::Unsupported, "this node has no store: start it with --store URL")
 }
 
 /// Everything a caller can ask.

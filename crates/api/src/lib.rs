@@ -18,6 +18,7 @@ pub mod pull;
 pub mod snapshot;
 pub mod spec;
 pub mod state;
+pub mod store;
 
 pub use error::{Class, Code, Error, Result};
 pub use id::{EdgeId, ExecId, RequestId, SandboxId};

@@ -113,6 +113,12 @@ fn default_ttl() -> u64 {
 }
 
 impl SandboxSpec {
+    /// Every image that it names.
+    pub fn images(&self) -> impl Iterator<Item = &str> {
+        let above = self.workspaces.iter().chain(&self.toolkits);
+        std::iter::once(self.image.as_str()).chain(above.map(String::as_str))
+    }
+
     /// A sandbox of `image` with every default.
     pub fn new(image: impl Into<String>) -> Self {
         Self {

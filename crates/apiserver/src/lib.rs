@@ -19,6 +19,7 @@ use api::{
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
+    store::{LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 use axum::{Router, middleware};
@@ -142,5 +143,14 @@ impl Images for Apiserver {
     }
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
         self.any_edge()?.image_export(reference, query).await
+    }
+    async fn image_publish(&self, reference: &str) -> Result<PublishReport> {
+        self.any_edge()?.image_publish(reference).await
+    }
+    async fn store_list(&self) -> Result<Vec<ImageInfo>> {
+        self.any_edge()?.store_list().await
+    }
+    async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
+        self.any_edge()?.image_layers(reference).await
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) pool_size: usize,
     /// What the node gives away, where that is not its memory and cores, oversold as usual.
     pub(crate) capacity: CapacityPart,
+    /// The store of layers and images that nodes share.
+    pub(crate) store: storage::StoreConfig,
     /// The API for clients of E2B.
     pub(crate) e2b: e2b::Config,
     /// The runtime of tests: nothing is isolated.
@@ -61,6 +63,7 @@ impl Default for Config {
             aether: std::env::var_os("DSEC_AETHER").map(PathBuf::from).unwrap_or_default(),
             pool_size: 8,
             capacity: CapacityPart::default(),
+            store: storage::StoreConfig::default(),
             e2b: e2b::Config::default(),
             fake: false,
         }
@@ -100,6 +103,7 @@ impl Config {
             bail!("pool_size: {} is outside 1..={POOL_MAX}", self.pool_size);
         }
         self.capacity.capacity()?;
+        self.store.validate().context("store")?;
         self.e2b.validate().map_err(anyhow::Error::msg).context("e2b")?;
         self.edge_id()?;
         tracing_subscriber::EnvFilter::try_new(&self.log).with_context(|| format!("log: `{}`", self.log))?;
@@ -170,6 +174,8 @@ mod tests {
             ("pool_size = 0", "pool_size"),
             ("[e2b]\ndomain = 'a b'", "domain"),
             ("[e2b]\ntemplate = 'x'", "template"),
+            ("[store]\nurl = 'x'", "url"),
+            ("[store]\ncache_bytes_max = 5", "cache_bytes_max"),
             ("fake = true", "fake"),
         ] {
             let e = format!("{:#}", load(text).unwrap_err());

@@ -1,10 +1,11 @@
-//! Images: import, pull, export, list, inspect, merge, remove.
+//! Images: import, pull, export, list, inspect, merge, remove, publish.
 
 mod export;
 mod import;
 mod inspect;
 mod list;
 mod merge;
+mod publish;
 mod pull;
 mod remove;
 
@@ -26,6 +27,8 @@ pub(crate) enum Verb {
     Merge(merge::Args),
     /// Remove images
     Rm(remove::Args),
+    /// Send images to the store that nodes share
+    Publish(publish::Args),
 }
 
 pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
@@ -37,5 +40,6 @@ pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
         Verb::Inspect(args) => inspect::run(args).await,
         Verb::Merge(args) => merge::run(args, json).await,
         Verb::Rm(args) => remove::run(args, json).await,
+        Verb::Publish(args) => publish::run(args, json).await,
     }
 }

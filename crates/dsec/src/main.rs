@@ -24,7 +24,7 @@ use outcome::Outcome;
 
 fn main() -> ExitCode {
     // forge forks, so it must start before any thread does.
-    if let Some(code) = node::forge::run_if_named() {
+    if let Some(code) = node::forge::run_if_named().or_else(node::layerd::run_if_named) {
         return code;
     }
     let cli = Cli::parse();

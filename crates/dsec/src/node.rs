@@ -2,6 +2,7 @@
 
 pub(crate) mod down;
 pub(crate) mod forge;
+pub(crate) mod layerd;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod open_files;

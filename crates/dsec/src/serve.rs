@@ -9,6 +9,7 @@
 pub(crate) mod capacity;
 mod key;
 mod layers;
+mod store;
 
 use std::{
     collections::HashMap,
@@ -68,7 +69,7 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
     rpc::serve(listener.into(), router, end).await.context("serving")?;
     edge.shutdown().await;
     let left = edge.list(ListQuery::default()).await.context("the edge")?.len();
-    backend.end(left).await?;
+    backend.end(config.data.clone(), left).await?;
     tracing::info!(sandboxes_left = left, "dsec is down");
     Ok(())
 }
@@ -111,11 +112,14 @@ impl Backend {
         }
         container::run_dir::ensure(&config.data).context("the run directory")?;
         let forge = node::forge::ensure_link(&config.data).context("the link to forge")?;
+        let (data, store) = (config.data.clone(), config.store.clone());
+        let layerd = spawn_blocking(move || node::layerd::ensure(&data, &store)).await?.context("layerd")?;
         let backend = container::Config {
             data: config.data.clone(),
             forge,
             aether: find_aether(&config.aether)?,
             pool_size: config.pool_size,
+            forge_anew: layerd == Some(layerd::ensure::Found::Started),
         };
         let started = spawn_blocking(move || Container::start(backend)).await?;
         Ok(Self::Container(Arc::new(started.context("the container runtime")?)))
@@ -129,12 +133,16 @@ impl Backend {
         let directory = config.data.join("volume");
         fs::create_dir_all(&directory).context("the directory of images")?;
         let place = directory.clone();
-        let catalogue = spawn_blocking(move || Catalogue::open(&place)).await?.context("the catalogue")?;
+        let remote = config.data.join("layerd");
+        let catalogue = spawn_blocking(move || Catalogue::with_remote(&place, &remote));
+        let catalogue = Arc::new(catalogue.await?.context("the catalogue")?);
+        let shared = store::Shared::open(config, catalogue.clone()).context("the store")?;
         let (runtime, layers): (Arc<dyn Runtime>, Arc<dyn Layers>) = match self {
-            Self::Container(container) => {
-                (container.clone(), Arc::new(layers::Mounted::new(catalogue, &directory, container.clone())))
-            }
-            Self::Fake(fake) => (Arc::new(fake.clone()), Arc::new(catalogue)),
+            Self::Container(container) => (
+                container.clone(),
+                Arc::new(layers::Mounted::new(catalogue, shared, &directory, container.clone())),
+            ),
+            Self::Fake(fake) => (Arc::new(fake.clone()), catalogue),
         };
         let edge = EdgeNode::start(edge_config, HashMap::from([(Kind::Container, runtime)]), layers).await?;
         if let Self::Container(container) = self {
@@ -146,9 +154,11 @@ impl Backend {
         Ok(edge)
     }
 
-    async fn end(self, sandboxes_left: usize) -> anyhow::Result<()> {
+    async fn end(self, data: PathBuf, sandboxes_left: usize) -> anyhow::Result<()> {
         match self {
             Self::Container(container) if sandboxes_left == 0 => {
+                // Its own mount is below those that the runtime takes away.
+                spawn_blocking(move || layerd::ensure::end(&data)).await?.context("ending layerd")?;
                 spawn_blocking(move || container.end()).await?.context("ending the container runtime")
             }
             _ => Ok(()),

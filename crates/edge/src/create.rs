@@ -20,6 +20,7 @@ use tracing::Instrument;
 
 use crate::{
     clock::now_ms,
+    fetch,
     ledger::{Entry, EntryKey},
     node::Parts,
     plan::{self, Composition},
@@ -97,6 +98,7 @@ pub(crate) async fn start(
 
 /// Looks the images up, and holds them until the sandboxes do.
 async fn resolve(parts: &Arc<Parts>, request: &CreateRequest) -> Result<Ground> {
+    fetch::ensure(parts, request.spec.images()).await?;
     let _no_removal = parts.images.read().await;
     let composition = plan::resolve(parts.layers.as_ref(), &request.spec)?;
     let used = parts.uses.hold(&composition.images, &composition.digests(), User::Request);

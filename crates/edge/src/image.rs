@@ -12,16 +12,19 @@ use std::{
 
 use api::{
     Code, Error, Result,
-    arrow::{BoxStream, ByteStream, Images},
+    arrow::{BoxStream, ByteStream, Images, no_store},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     pull::{PullEvent, PullRequest},
+    store::{LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
+    fetch,
     layers::Layers,
     node::{EdgeNode, Parts},
+    publish,
 };
 
 impl EdgeNode {
@@ -90,7 +93,8 @@ impl Images for EdgeNode {
             result = &mut import => result,
             () = &mut feed => import.await,
         };
-        if result.is_ok() {
+        if let Ok(image) = &result {
+            publish::later(&self.parts, image);
             // It may have taken another's name.
             sweep(&self.parts).await;
         }
@@ -107,6 +111,7 @@ impl Images for EdgeNode {
     }
 
     async fn image_inspect(&self, reference: &str) -> Result<ImageInfo> {
+        fetch::ensure(&self.parts, [reference]).await?;
         let reference = reference.to_owned();
         self.ask(move |layers| layers.inspect(&reference)).await.map(|info| self.counted(info))
     }
@@ -123,5 +128,19 @@ impl Images for EdgeNode {
 
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
         self.export(reference.to_owned(), query).await
+    }
+
+    async fn image_publish(&self, reference: &str) -> Result<PublishReport> {
+        self.parts.check_open()?;
+        publish::publish(&self.parts, reference).await
+    }
+
+    async fn store_list(&self) -> Result<Vec<ImageInfo>> {
+        self.ask(|layers| layers.shared().ok_or_else(no_store)?.list()).await
+    }
+
+    async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
+        let reference = reference.to_owned();
+        self.ask(move |layers| layers.shared().ok_or_else(no_store)?.layers(&reference)).await
     }
 }

@@ -10,6 +10,7 @@ use api::{
     image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
     pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
+    store::{LayerStatus, PublishReport},
 };
 use image::{Catalogue, Under};
 use runtime::LayerFiles;
@@ -50,6 +51,24 @@ pub trait Layers: Send + Sync {
     fn export(&self, reference: &str, query: ExportQuery) -> Result<Export>;
     /// Removes layers that nothing names and nobody uses. Returns how many.
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize>;
+    /// The store that nodes share, where there is one.
+    fn shared(&self) -> Option<&dyn Shared> {
+        None
+    }
+}
+
+/// A store that nodes share. All of it blocks.
+pub trait Shared: Send + Sync {
+    /// Brings an image of the store into the catalogue. Errors: `not_found`, `no_capacity`.
+    fn fetch(&self, reference: &str) -> Result<()>;
+    /// Sends an image of the catalogue to the store. Errors: `not_found`, `no_capacity`.
+    fn publish(&self, reference: &str) -> Result<PublishReport>;
+    /// What the store has.
+    fn list(&self) -> Result<Vec<ImageInfo>>;
+    /// Where the bytes of an image are. Errors: `not_found`.
+    fn layers(&self, reference: &str) -> Result<Vec<LayerStatus>>;
+    /// Whether each new image is to be published.
+    fn publishes_all(&self) -> bool;
 }
 
 fn of_image(layer: image::LayerFiles) -> LayerFiles {

@@ -25,10 +25,12 @@ use tokio::sync::{RwLock, Semaphore};
 use crate::{
     admission::{Admission, Load},
     config::EdgeConfig,
+    fetch::Fetches,
     gate::Gate,
     layers::Layers,
     ledger::Ledger,
     pack,
+    publish::Publishing,
     registry::Registry,
     uses::Uses,
 };
@@ -54,6 +56,8 @@ pub(crate) struct Parts {
     pub(crate) images: RwLock<()>,
     /// Exports and merges: each has a thread for as long as its image is large, or its reader slow.
     pub(crate) image_jobs: Arc<Semaphore>,
+    pub(crate) fetches: Fetches,
+    pub(crate) publishing: Publishing,
     /// Nobody new comes in.
     pub(crate) closing: AtomicBool,
 }
@@ -89,6 +93,8 @@ impl EdgeNode {
             uses: Arc::default(),
             images: RwLock::default(),
             image_jobs: Arc::new(Semaphore::new(IMAGE_JOBS_MAX)),
+            fetches: Fetches::default(),
+            publishing: Publishing::default(),
             closing: AtomicBool::new(false),
             config,
             runtimes,

@@ -8,7 +8,7 @@ use api::{
 };
 use image::Under;
 
-use crate::{image::sweep, node::Parts, uses::User};
+use crate::{image::sweep, node::Parts, publish, uses::User};
 
 /// Packs of a node at once: each reads a disk and hashes it.
 pub(crate) const PACKS_IN_FLIGHT: usize = 2;
@@ -45,6 +45,7 @@ pub(crate) async fn pack_diff(
         Error::internal("the catalogue failed")
     })??;
     report.frozen_us = snapshot.took.as_micros() as u64;
+    publish::later(parts, &report.image);
     // It may have taken another's name.
     sweep(parts).await;
     Ok(report)

@@ -12,6 +12,7 @@
 //! names only layers that are there; names appear and vanish under one lock, so no layer is removed while an import
 //! is about to name it; `tmp` is swept only by who has the directory to itself.
 
+mod adopt;
 mod export;
 mod known;
 mod merge;
@@ -35,9 +36,10 @@ use api::{
 };
 
 use crate::{Limits, error::Error, import};
+pub use adopt::Arrived;
 pub use pack::Under;
 use store::Lock;
-pub(crate) use store::Scratch;
+pub use store::{Manifest, Scratch};
 
 /// One EROFS layer on the node's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +66,8 @@ type Images = BTreeMap<Key, Arc<Resolved>>;
 /// See the module.
 pub struct Catalogue {
     dir: PathBuf,
+    /// `<hex>/data.blob` below it, for layers whose blobs are not here.
+    remote: PathBuf,
     limits: Limits,
     images: RwLock<Images>,
     /// Held while names appear or vanish on disk.
@@ -83,10 +87,20 @@ impl Catalogue {
 
     /// The same, with other bounds on imports.
     pub fn open_with(dir: &Path, limits: Limits) -> Result<Self> {
-        let (images, lock) = store::open(dir)?;
+        Self::open_at(dir, &dir.join("remote"), limits)
+    }
+
+    /// The same, where blobs of layers that are not on this node's disk are shown under `remote`.
+    pub fn with_remote(dir: &Path, remote: &Path) -> Result<Self> {
+        Self::open_at(dir, remote, Limits::default())
+    }
+
+    fn open_at(dir: &Path, remote: &Path, limits: Limits) -> Result<Self> {
+        let (images, lock) = store::open(dir, remote)?;
         let known = Mutex::new(known::load(dir).map_err(disk("read what layers were made of"))?);
         Ok(Self {
             dir: dir.to_owned(),
+            remote: remote.to_owned(),
             limits,
             images: RwLock::new(images),
             changing: Mutex::new(()),
@@ -95,6 +109,10 @@ impl Catalogue {
             pulls: pull::Pulls::default(),
             _lock: lock,
         })
+    }
+
+    fn load_layer(&self, digest: &str) -> std::io::Result<LayerFiles> {
+        store::load_layer(&self.dir, &self.remote, digest)
     }
 
     /// Imports the tree under `source` as one layer. Blocks.
@@ -120,7 +138,7 @@ impl Catalogue {
 
     /// Where published layers are. Errors: `not_found`.
     pub fn layer_files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
-        let files = digests.iter().map(|digest| store::load_layer(&self.dir, digest));
+        let files = digests.iter().map(|digest| self.load_layer(digest));
         files.collect::<std::io::Result<_>>().map_err(|cause| {
             tracing::error!(%cause, "a layer that is lived on cannot be read");
             api::Error::not_found("a layer of it is not there any more")

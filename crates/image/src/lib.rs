@@ -27,6 +27,6 @@ mod scrub;
 pub mod tar;
 pub mod union;
 
-pub use catalogue::{Catalogue, LayerFiles, Resolved, Under};
+pub use catalogue::{Arrived, Catalogue, LayerFiles, Manifest, Resolved, Scratch, Under};
 pub use erofs::Limits;
 pub use error::Error;

@@ -8,7 +8,12 @@ pub mod pull;
 
 use std::sync::Arc;
 
-use api::{Result, arrow::Front, image::ImageInfo};
+use api::{
+    Result,
+    arrow::Front,
+    image::ImageInfo,
+    store::{LayerStatus, PublishReport},
+};
 
 pub use import::Progress;
 
@@ -37,5 +42,21 @@ impl Images {
     /// Errors: `not_found`; `conflict` while a sandbox lives on it.
     pub async fn remove(&self, reference: &str) -> Result<()> {
         self.front.image_remove(reference).await
+    }
+
+    /// Sends an image to the store that nodes share; what is there already is not sent again. Errors: `not_found`,
+    /// `unsupported` (the node has no store), `no_capacity` (it cannot be reached).
+    pub async fn publish(&self, reference: &str) -> Result<PublishReport> {
+        self.front.image_publish(reference).await
+    }
+
+    /// What the store has.
+    pub async fn list_store(&self) -> Result<Vec<ImageInfo>> {
+        retry::repeat(|| self.front.store_list()).await
+    }
+
+    /// Where the bytes of its layers are, lowest first.
+    pub async fn layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
+        retry::repeat(|| self.front.image_layers(reference)).await
     }
 }

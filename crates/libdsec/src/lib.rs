@@ -46,6 +46,7 @@ pub use api::{
     snapshot::{Checkpoint, ForkRequest, PackReport, PackRequest, Scrub, ScrubRule, Scrubbed},
     spec::{Kind, ListQuery, Network, QosClass, SandboxInfo, SandboxSpec, Scratch},
     state::State,
+    store::{LayerStatus, PublishReport},
 };
 pub use client::Client;
 pub use context::{Context, default_context_path};

@@ -48,6 +48,8 @@ pub struct Config {
     pub aether: PathBuf,
     /// Husks that wait in forge.
     pub pool_size: usize,
+    /// Something was mounted below `data` that a forge of before does not see.
+    pub forge_anew: bool,
 }
 
 /// What the ledger keeps of a container.
@@ -85,7 +87,10 @@ impl Container {
     pub fn start(config: Config) -> io::Result<Self> {
         run_dir::ensure(&config.data)?;
         let volume = Volume::ensure(&config.data)?;
-        let forge = ForgeClient::new(&config);
+        let (forge, forge_is_old) = (ForgeClient::new(&config), config.forge_anew);
+        if forge_is_old {
+            forge.retire()?;
+        }
         forge.ensure_running()?;
         let layout = cgroup::Layout::detect()?;
         let shared = Shared {

@@ -124,7 +124,7 @@ fn processes(data: &Path) -> Vec<(u32, String)> {
             if let Some(slot) = slot_in(&text("cgroup")) {
                 return Some((slot, line));
             }
-            let ours = matches!(comm.trim(), "dsec" | "dsec-forge" | "aether" | "dsec-init");
+            let ours = matches!(comm.trim(), "dsec" | "dsec-forge" | "dsec-layerd" | "aether" | "dsec-init");
             (ours && text("cmdline").contains(&*data)).then_some((u32::MAX, line))
         })
         .collect()

@@ -31,6 +31,8 @@ pub struct Node {
     access: Mutex<Context>,
     /// More flags of `dsec up`.
     flags: Vec<String>,
+    /// Of every `dsec` that it runs.
+    env: Vec<(String, String)>,
     stopped: bool,
 }
 
@@ -50,7 +52,18 @@ impl Node {
         Self::start_at(name, &[]).await
     }
 
+    /// With no image, and more environment for every `dsec`.
+    pub fn start_bare(flags: &[&str], env: &[(&str, &str)]) -> Result<Self> {
+        Self::bare_at("data", flags, env)
+    }
+
     async fn start_at(name: &str, flags: &[&str]) -> Result<Self> {
+        let node = Self::bare_at(name, flags, &[])?;
+        node.import().await?;
+        Ok(node)
+    }
+
+    fn bare_at(name: &str, flags: &[&str], env: &[(&str, &str)]) -> Result<Self> {
         let artifacts = Artifacts::find()?;
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let scratch = PathBuf::from(format!("/var/tmp/dsec-testkit-{}-{serial}", std::process::id()));
@@ -59,16 +72,22 @@ impl Node {
         let access = Mutex::new(Context { url: String::new(), api_key: String::new(), data: None });
         let flags = flags.iter().map(|f| (*f).to_owned()).collect();
         let name = name.to_owned();
-        let node = Self { artifacts, scratch, name, leak, access, flags, stopped: false };
+        let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let node = Self { artifacts, scratch, name, leak, access, flags, env, stopped: false };
         node.up()?;
+        Ok(node)
+    }
+
+    /// The test image, as `debian`.
+    pub async fn import(&self) -> Result<()> {
         let query = ImportQuery {
             user: Some("user".into()),
             workdir: Some("/home/user".into()),
             env: Some("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
             ..ImportQuery::new("debian", LayerKind::Base)
         };
-        node.client().images().import_path(&node.artifacts.rootfs, query, |_| ()).await.context("import")?;
-        Ok(node)
+        self.client().images().import_path(&self.artifacts.rootfs, query, |_| ()).await.context("import")?;
+        Ok(())
     }
 
     pub fn data(&self) -> PathBuf {
@@ -89,7 +108,8 @@ impl Node {
         let mut command = Command::new(&self.artifacts.dsec);
         command.env("DSEC_CONTEXT", self.scratch.join("context.toml")).env("DSEC_DATA", self.data());
         command.env("DSEC_AETHER", &self.artifacts.aether);
-        command.env_remove("DSEC_URL").env_remove("DSEC_API_KEY").stdin(Stdio::null());
+        command.env_remove("DSEC_URL").env_remove("DSEC_API_KEY").env_remove("DSEC_STORE");
+        command.envs(self.env.iter().cloned()).stdin(Stdio::null());
         command
     }
 

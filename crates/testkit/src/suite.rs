@@ -24,12 +24,24 @@ type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// One test: its name and how to run it.
 pub struct Test {
     name: &'static str,
-    run: fn(Arc<Node>) -> Done,
+    run: Run,
+}
+
+#[derive(Clone, Copy)]
+enum Run {
+    OnNode(fn(Arc<Node>) -> Done),
+    /// It starts what it needs.
+    Alone(fn() -> Done),
 }
 
 impl Test {
     pub const fn new(name: &'static str, run: fn(Arc<Node>) -> Done) -> Self {
-        Self { name, run }
+        Self { name, run: Run::OnNode(run) }
+    }
+
+    /// A test that wants no node, or several of its own.
+    pub const fn alone(name: &'static str, run: fn() -> Done) -> Self {
+        Self { name, run: Run::Alone(run) }
     }
 }
 
@@ -60,10 +72,12 @@ pub fn run(threads: usize, tests: Vec<Test>) -> ExitCode {
     let trials = tests.into_iter().map(|test| {
         let (runtime, shared) = (runtime.clone(), shared.clone());
         Trial::test(test.name, move || {
-            let node = node(&shared, &runtime)?;
+            let done = match test.run {
+                Run::OnNode(run) => run(node(&shared, &runtime)?),
+                Run::Alone(run) => run(),
+            };
             // A task of its own: a panic comes back as an error.
-            let task =
-                runtime.spawn(async move { tokio::time::timeout(TEST_WITHIN, (test.run)(node)).await });
+            let task = runtime.spawn(async move { tokio::time::timeout(TEST_WITHIN, done).await });
             match runtime.block_on(task) {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(_)) => Err(format!("not done within {} s", TEST_WITHIN.as_secs()).into()),

@@ -8,9 +8,17 @@ use crate::{outcome::Outcome, print};
 pub(crate) struct Args {
     /// NAME, NAME:VERSION or a digest
     image: String,
+    /// Where the bytes of its layers are instead
+    #[arg(long)]
+    layers: bool,
 }
 
 pub(crate) async fn run(args: Args) -> Outcome {
-    print::json_pretty(&Client::from_env()?.images().inspect(&args.image).await?)?;
+    let images = Client::from_env()?.images();
+    if args.layers {
+        print::json_pretty(&images.layers(&args.image).await?)?;
+    } else {
+        print::json_pretty(&images.inspect(&args.image).await?)?;
+    }
     Ok(0)
 }

@@ -9,10 +9,14 @@ pub(crate) struct Args {
     /// NAME:VERSION alone
     #[arg(long, short)]
     quiet: bool,
+    /// What the store that nodes share has
+    #[arg(long)]
+    store: bool,
 }
 
 pub(crate) async fn run(args: Args, json: bool) -> Outcome {
-    let mut images = Client::from_env()?.images().list().await?;
+    let images = Client::from_env()?.images();
+    let mut images = if args.store { images.list_store().await? } else { images.list().await? };
     images.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
     if json {
         print::json(&images)?;

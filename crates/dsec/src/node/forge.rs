@@ -46,11 +46,16 @@ fn forge() -> ExitCode {
     }
 }
 
-/// The symlink to start it by, made anew: the program may have moved since the last start.
+/// The symlink to start it by.
 pub(crate) fn ensure_link(data: &Path) -> io::Result<PathBuf> {
+    link(data, NAME)
+}
+
+/// A symlink to this program, made anew: the program may have moved since the last start.
+pub(super) fn link(data: &Path, name: &str) -> io::Result<PathBuf> {
     let run = data.join("run");
     std::fs::create_dir_all(&run)?;
-    let (link, fresh) = (run.join(NAME), run.join(format!("{NAME}.{}", std::process::id())));
+    let (link, fresh) = (run.join(name), run.join(format!("{name}.{}", std::process::id())));
     std::os::unix::fs::symlink(std::env::current_exe()?, &fresh)?;
     std::fs::rename(&fresh, &link)?;
     Ok(link)

@@ -46,7 +46,11 @@ The file of --config is TOML, and each of its keys may be left out:
   memory_oversell_percent = 400 cpu_millis_max = 8000        cpu_oversell_percent = 10000
   pids_max = 4194304            sandboxes_max = 4096
   [e2b]                         default_image = \"debian\"     domain = \"sandboxes.example.org\"
-  public_ports = false          templates.mine = \"debian:12\"")]
+  public_ports = false          templates.mine = \"debian:12\"
+  [store]                       url = \"s3://bucket/prefix\" (or file:///mnt/x)
+  endpoint = \"https://s3.example.org\"                        region = \"us-east-1\"
+  publish = \"asked\" (or always) fetch = \"on_demand\" (or eager)
+  cache_bytes_max = 17179869184")]
 pub(crate) struct Args {
     /// Run in the background; return when the API answers
     #[arg(long, short)]
@@ -60,6 +64,9 @@ pub(crate) struct Args {
     /// A TOML file; flags go before it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The store that nodes share images by: file:///DIR or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "URL", env = "DSEC_STORE")]
+    store: Option<String>,
     /// What to log, e.g. info or edge=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "DSEC_LOG")]
     log: Option<String>,
@@ -92,6 +99,9 @@ impl Args {
         config.listen = self.listen.unwrap_or(config.listen);
         if let Some(log) = &self.log {
             config.log = log.clone();
+        }
+        if let Some(store) = &self.store {
+            config.store.url = store.clone();
         }
         config.log_json |= self.log_json;
         config.log_spans |= self.log_spans;
@@ -224,6 +234,9 @@ fn command(config: &Config, file: Option<&Path>, fake: bool) -> anyhow::Result<C
     command.arg("--log").arg(&config.log);
     if let Some(file) = file {
         command.arg("--config").arg(std::path::absolute(file).context("config")?);
+    }
+    if config.store.is_set() {
+        command.arg("--store").arg(&config.store.url);
     }
     if config.context.as_os_str().is_empty() {
         command.arg("--no-context");

@@ -21,7 +21,8 @@ use runtime::{LayerFiles, container::Container};
 use tokio::sync::watch;
 
 pub(super) struct Mounted {
-    catalogue: Catalogue,
+    catalogue: Arc<Catalogue>,
+    shared: Option<super::store::Shared>,
     /// `<hex>/` for each layer.
     layers: PathBuf,
     container: Arc<Container>,
@@ -29,8 +30,13 @@ pub(super) struct Mounted {
 
 impl Mounted {
     /// `directory`: the catalogue's.
-    pub(super) fn new(catalogue: Catalogue, directory: &Path, container: Arc<Container>) -> Self {
-        Self { catalogue, layers: directory.join("layers"), container }
+    pub(super) fn new(
+        catalogue: Arc<Catalogue>,
+        shared: Option<super::store::Shared>,
+        directory: &Path,
+        container: Arc<Container>,
+    ) -> Self {
+        Self { catalogue, shared, layers: directory.join("layers"), container }
     }
 
     fn there(&self) -> HashSet<String> {
@@ -50,52 +56,55 @@ impl Mounted {
 
 impl Layers for Mounted {
     fn resolve(&self, reference: &str, kind: LayerKind) -> Result<Resolved> {
-        Layers::resolve(&self.catalogue, reference, kind)
+        Layers::resolve(self.catalogue.as_ref(), reference, kind)
     }
 
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
-        Layers::import(&self.catalogue, query, body)
+        Layers::import(self.catalogue.as_ref(), query, body)
     }
 
     fn pull(&self, request: &PullRequest, progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
-        Layers::pull(&self.catalogue, request, progress)
+        Layers::pull(self.catalogue.as_ref(), request, progress)
     }
 
     fn list(&self) -> Result<Vec<ImageInfo>> {
-        Layers::list(&self.catalogue)
+        Layers::list(self.catalogue.as_ref())
     }
 
     fn inspect(&self, reference: &str) -> Result<ImageInfo> {
-        Layers::inspect(&self.catalogue, reference)
+        Layers::inspect(self.catalogue.as_ref(), reference)
     }
 
     fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
         let before = self.there();
-        let removed = Layers::remove(&self.catalogue, reference, in_use);
+        let removed = Layers::remove(self.catalogue.as_ref(), reference, in_use);
         self.forget(before);
         removed
     }
 
     fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport> {
-        Layers::pack(&self.catalogue, request, upper, under)
+        Layers::pack(self.catalogue.as_ref(), request, upper, under)
     }
 
     fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>> {
-        Layers::files(&self.catalogue, digests)
+        Layers::files(self.catalogue.as_ref(), digests)
     }
 
     fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
-        Layers::merge(&self.catalogue, reference, request)
+        Layers::merge(self.catalogue.as_ref(), reference, request)
     }
 
     fn export(&self, reference: &str, query: ExportQuery) -> Result<Export> {
-        Layers::export(&self.catalogue, reference, query)
+        Layers::export(self.catalogue.as_ref(), reference, query)
     }
 
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
         let before = self.there();
-        let swept = Layers::sweep(&self.catalogue, in_use);
+        let swept = Layers::sweep(self.catalogue.as_ref(), in_use);
         self.forget(before);
         swept
+    }
+    fn shared(&self) -> Option<&dyn edge::Shared> {
+        self.shared.as_ref().map(|shared| shared as &dyn edge::Shared)
     }
 }

@@ -99,8 +99,7 @@ impl stack::Known for Finder<'_> {
         let _changing = catalogue.changing();
         let layer = lock(&catalogue.known).get(key)?.clone();
         let digest = format!("blake3:{layer}");
-        let summary =
-            store::load_layer(&catalogue.dir, &digest).and_then(|_| summary(catalogue, &digest)).ok()?;
+        let summary = catalogue.load_layer(&digest).and_then(|_| summary(catalogue, &digest)).ok()?;
         let bytes = fs::read(catalogue.record(key, &layer)).ok()?;
         let (trace, hash) = bytes.split_at_checked(bytes.len().checked_sub(HASH_BYTES)?)?;
         let (flags, trace) = (blake3::hash(trace) == *hash).then_some(trace)?.split_first()?;

@@ -80,17 +80,31 @@ impl Catalogue {
             store::seal(&layer.dir, &manifest(&layer.summary)).map_err(disk("sync a layer"))?;
         }
         let info = info(&draft)?;
+        let built = draft.built().map(|layer| (layer.dir.as_path(), layer.summary.digest.as_str()));
+        let info = self.place(info, built, scratch, check)?;
+        self.remember(draft.built(), scratch);
+        Ok(info)
+    }
+
+    /// Renames sealed layers, each with its digest, and then the image that names them, into place. `check`: as above.
+    pub(super) fn place<'a>(
+        &self,
+        info: ImageInfo,
+        made: impl IntoIterator<Item = (&'a std::path::Path, &'a str)>,
+        scratch: &Scratch,
+        check: impl FnOnce(&Images) -> Result<()>,
+    ) -> Result<ImageInfo> {
         let json = serde_json::to_vec_pretty(&info).map_err(|e| disk("encode an image")(e.into()))?;
         let written = scratch.path().join("image.json");
         store::write_synced(&written, &json).map_err(disk("write an image"))?;
 
         let _changing = self.changing();
         check(&self.images())?;
-        for layer in draft.built() {
-            self.place_layer(&layer.dir, &layer.summary.digest).map_err(disk("publish a layer"))?;
+        for (dir, digest) in made {
+            self.place_layer(dir, digest).map_err(disk("publish a layer"))?;
         }
         store::sync_dir(&self.dir.join(store::LAYERS)).map_err(disk("sync the layers"))?;
-        let layers = info.layers.iter().map(|digest| store::load_layer(&self.dir, digest));
+        let layers = info.layers.iter().map(|digest| self.load_layer(digest));
         let layers = layers.collect::<io::Result<_>>().map_err(disk("read a layer back"))?;
         let place = || {
             let names = self.dir.join(store::IMAGES);
@@ -103,15 +117,14 @@ impl Catalogue {
         place().map_err(disk("publish an image"))?;
         let key = (info.name.clone(), info.version.clone());
         self.images_mut().insert(key, Arc::new(Resolved { info: info.clone(), layers }));
-        self.remember(draft.built(), scratch);
         tracing::info!(image = info.name, version = info.version, digest = info.digest, "image published");
         Ok(info)
     }
 
     /// A layer that is there already is the same to the byte: ours goes with the scratch directory.
-    fn place_layer(&self, built: &std::path::Path, digest: &str) -> io::Result<()> {
+    pub(super) fn place_layer(&self, built: &std::path::Path, digest: &str) -> io::Result<()> {
         let place = self.layer_dir(digest);
-        if store::load_layer(&self.dir, digest).is_ok() {
+        if self.load_layer(digest).is_ok() {
             return Ok(());
         }
         if place.exists() {
@@ -139,6 +152,7 @@ fn manifest(summary: &Summary) -> Manifest {
         meta_bytes: summary.meta_bytes,
         blob_bytes: summary.blob_bytes,
         data_bytes: summary.data_bytes,
+        remote: false,
     }
 }
 
@@ -163,7 +177,7 @@ fn info(draft: &Draft) -> Result<ImageInfo> {
 }
 
 /// Over the layers and the config: images that behave alike have one digest, whatever they are called.
-fn stack_digest(layers: &[String], config: &ImageConfig) -> Result<String> {
+pub(super) fn stack_digest(layers: &[String], config: &ImageConfig) -> Result<String> {
     let json = serde_json::to_vec(&(layers, config)).map_err(|e| disk("encode an image")(e.into()))?;
     Ok(format!("blake3:{}", blake3::hash(&json).to_hex()))
 }

@@ -29,6 +29,9 @@ pub struct Manifest {
     pub meta_bytes: u64,
     pub blob_bytes: u64,
     pub data_bytes: u64,
+    /// Its blob is not here: a server shows it, see [`super::Catalogue::with_remote`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remote: bool,
 }
 
 /// `digest` is one of ours: `blake3:<hex>`.
@@ -40,7 +43,7 @@ pub fn layer_dir(dir: &Path, digest: &str) -> PathBuf {
 pub struct Lock(#[allow(dead_code)] File);
 
 /// The images, and the lock where nobody else has the directory open.
-pub fn open(dir: &Path) -> Result<(Images, Option<Lock>)> {
+pub fn open(dir: &Path, remote: &Path) -> Result<(Images, Option<Lock>)> {
     for part in [LAYERS, IMAGES, KNOWN, BLOBS, TMP] {
         fs::create_dir_all(dir.join(part)).map_err(disk("create the catalogue"))?;
     }
@@ -51,7 +54,7 @@ pub fn open(dir: &Path) -> Result<(Images, Option<Lock>)> {
     } else {
         tracing::warn!(dir = %dir.display(), "the catalogue is open elsewhere: its scratch directories are left alone");
     }
-    Ok((load(dir).map_err(disk("read the catalogue"))?, lock))
+    Ok((load(dir, remote).map_err(disk("read the catalogue"))?, lock))
 }
 
 fn lock(dir: &Path) -> io::Result<Option<Lock>> {
@@ -76,12 +79,12 @@ fn sweep(tmp: &Path) -> io::Result<()> {
 }
 
 /// An image that does not hold together is left out, with a warning: the node can still serve the others.
-fn load(dir: &Path) -> io::Result<Images> {
+fn load(dir: &Path, remote: &Path) -> io::Result<Images> {
     let mut images = Images::new();
     for name in fs::read_dir(dir.join(IMAGES))? {
         for version in fs::read_dir(name?.path())? {
             let path = version?.path();
-            match load_image(dir, &path) {
+            match load_image(dir, remote, &path) {
                 Ok(image) => {
                     images.insert((image.info.name.clone(), image.info.version.clone()), Arc::new(image));
                 }
@@ -92,9 +95,10 @@ fn load(dir: &Path) -> io::Result<Images> {
     Ok(images)
 }
 
-fn load_image(dir: &Path, path: &Path) -> io::Result<Resolved> {
+fn load_image(dir: &Path, remote: &Path, path: &Path) -> io::Result<Resolved> {
     let info: ImageInfo = serde_json::from_slice(&fs::read(path)?)?;
-    let layers = info.layers.iter().map(|digest| load_layer(dir, digest)).collect::<io::Result<_>>()?;
+    let layers =
+        info.layers.iter().map(|digest| load_layer(dir, remote, digest)).collect::<io::Result<_>>()?;
     Ok(Resolved { info, layers })
 }
 
@@ -103,13 +107,18 @@ pub fn load_manifest(dir: &Path, digest: &str) -> io::Result<Manifest> {
     Ok(serde_json::from_slice(&fs::read(layer_dir(dir, digest).join(MANIFEST))?)?)
 }
 
-/// The files of a published layer, their sizes checked.
-pub fn load_layer(dir: &Path, digest: &str) -> io::Result<LayerFiles> {
+/// The files of a published layer, their sizes checked. `remote`: where blobs that are not here are shown.
+pub fn load_layer(dir: &Path, remote: &Path, digest: &str) -> io::Result<LayerFiles> {
     let layer = layer_dir(dir, digest);
     let manifest = load_manifest(dir, digest)?;
-    let (meta, blob) = (layer.join(META), layer.join(BLOB));
+    let meta = layer.join(META);
+    let blob = match manifest.remote {
+        true => remote.join(layer.file_name().unwrap_or_default()).join(BLOB),
+        false => layer.join(BLOB),
+    };
+    // Who shows a remote blob checks it; it may not run yet.
     let is_whole = fs::metadata(&meta)?.len() == manifest.meta_bytes
-        && (manifest.blob_bytes == 0 || fs::metadata(&blob)?.len() == manifest.blob_bytes);
+        && (manifest.remote || manifest.blob_bytes == 0 || fs::metadata(&blob)?.len() == manifest.blob_bytes);
     if !is_whole || manifest.digest != digest {
         return Err(io::Error::other(format!("layer {digest} is damaged")));
     }
@@ -119,7 +128,7 @@ pub fn load_layer(dir: &Path, digest: &str) -> io::Result<LayerFiles> {
 /// Writes a layer's manifest and syncs the layer; after this it may be renamed to its place.
 pub fn seal(layer: &Path, manifest: &Manifest) -> io::Result<()> {
     File::open(layer.join(META))?.sync_all()?;
-    if manifest.blob_bytes > 0 {
+    if manifest.blob_bytes > 0 && !manifest.remote {
         File::open(layer.join(BLOB))?.sync_all()?;
     }
     write_synced(&layer.join(MANIFEST), &serde_json::to_vec_pretty(manifest)?)?;

@@ -7,6 +7,7 @@ use api::{
     arrow::{BoxStream, ByteStream, Images},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     pull::{PullEvent, PullRequest, RESOLVE_MS_MAX},
+    store::{ImageListQuery, LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 use futures_util::stream;
@@ -72,6 +73,22 @@ impl Images for EdgeClient {
         let path = format!("/v1/images/{}/export{}", encode(reference), query_of(&query)?);
         let response = self.origin.send(self.origin.request(Method::GET, path), DEADLINE).await?;
         Ok(response.into_body().bytes())
+    }
+
+    async fn image_publish(&self, reference: &str) -> Result<PublishReport> {
+        let path = format!("/v1/images/{}/publish", encode(reference));
+        // As long as the image is.
+        self.origin.json(self.origin.request(Method::POST, path), NO_DEADLINE).await
+    }
+
+    async fn store_list(&self) -> Result<Vec<ImageInfo>> {
+        let path = format!("/v1/images{}", query_of(&ImageListQuery { store: true })?);
+        self.origin.json(self.origin.request(Method::GET, path), DEADLINE).await
+    }
+
+    async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
+        let path = format!("/v1/images/{}/layers", encode(reference));
+        self.origin.json(self.origin.request(Method::GET, path), DEADLINE).await
     }
 }
 

@@ -7,6 +7,7 @@ use api::{
     arrow::Front,
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     pull::{PullEvent, PullRequest},
+    store::{ImageListQuery, LayerStatus, PublishReport},
 };
 
 use super::{On, Route, verb};
@@ -16,6 +17,36 @@ type To = Arc<dyn Front>;
 
 /// Every route of `Images`.
 pub(crate) fn routes() -> Vec<Route<To>> {
+    let mut routes = catalogue_routes();
+    routes.extend(store_routes());
+    routes
+}
+
+/// Of the store that nodes share.
+fn store_routes() -> Vec<Route<To>> {
+    vec![
+        Route::new(
+            On::Post,
+            "/images/{reference}/publish",
+            verb!("image_publish"),
+            "Send an image to the store that nodes share.",
+            |to, call| Box::pin(image::publish(to, call)),
+        )
+        .json::<PublishReport>()
+        .errors(&[Code::NotFound, Code::Unsupported, Code::NoCapacity]),
+        Route::new(
+            On::Get,
+            "/images/{reference}/layers",
+            verb!("image_layers"),
+            "Where the bytes of an image's layers are.",
+            |to, call| Box::pin(image::layers(to, call)),
+        )
+        .json::<Vec<LayerStatus>>()
+        .errors(&[Code::NotFound]),
+    ]
+}
+
+fn catalogue_routes() -> Vec<Route<To>> {
     vec![
         Route::new(
             On::Post,
@@ -41,6 +72,7 @@ pub(crate) fn routes() -> Vec<Route<To>> {
         Route::new(On::Get, "/images", verb!("image_list"), "The catalogue.", |to, call| {
             Box::pin(image::list(to, call))
         })
+        .query::<ImageListQuery>()
         .json::<Vec<ImageInfo>>(),
         Route::new(
             On::Get,

@@ -1,4 +1,4 @@
-//! The catalogue: import, pull, list, inspect, remove, merge, export.
+//! The catalogue: import, pull, list, inspect, remove, merge, export, publish.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use api::{
     arrow::Front,
     image::{ExportQuery, ImportQuery, MergeRequest},
     pull::PullRequest,
+    store::ImageListQuery,
 };
 
 use super::{
@@ -42,8 +43,18 @@ pub(crate) async fn pull(to: To, mut call: Call) -> Reply {
     Ok(answer::lines(to.pull(request).await?))
 }
 
-pub(crate) async fn list(to: To, _: Call) -> Reply {
-    Ok(answer::json(&to.image_list().await?))
+pub(crate) async fn list(to: To, call: Call) -> Reply {
+    let query: ImageListQuery = call.query()?;
+    let images = if query.store { to.store_list().await? } else { to.image_list().await? };
+    Ok(answer::json(&images))
+}
+
+pub(crate) async fn publish(to: To, call: Call) -> Reply {
+    Ok(answer::json(&to.image_publish(&reference(&call)?).await?))
+}
+
+pub(crate) async fn layers(to: To, call: Call) -> Reply {
+    Ok(answer::json(&to.image_layers(&reference(&call)?).await?))
 }
 
 pub(crate) async fn inspect(to: To, call: Call) -> Reply {

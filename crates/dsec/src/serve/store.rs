@@ -1,0 +1,147 @@
+//! The store that nodes share, beside the catalogue: what is published leaves it, what is fetched enters it.
+
+use std::{fs, io, path::PathBuf, sync::Arc};
+
+use api::{
+    Error, Result,
+    image::ImageInfo,
+    store::{LayerStatus, PublishReport},
+};
+use image::{Arrived, Catalogue, Manifest, Scratch};
+use storage::{
+    Store, StoreConfig,
+    config::{Fetch, Publish},
+    publish::{Layer, Sent},
+};
+use tokio::runtime::Handle;
+
+use crate::config::Config;
+
+pub(super) struct Shared {
+    store: Store,
+    config: StoreConfig,
+    catalogue: Arc<Catalogue>,
+    /// The node's directory.
+    data: PathBuf,
+    /// The callers' threads may block, and wait on it.
+    runtime: Handle,
+}
+
+impl Shared {
+    /// None where no store is configured. To be called on the runtime.
+    pub(super) fn open(config: &Config, catalogue: Arc<Catalogue>) -> anyhow::Result<Option<Self>> {
+        if !config.store.is_set() {
+            return Ok(None);
+        }
+        let store = Store::open(&config.store)?;
+        let data = config.data.clone();
+        Ok(Some(Self { store, config: config.store.clone(), catalogue, data, runtime: Handle::current() }))
+    }
+
+    /// A layer as the store has it, put into a directory of `scratch`.
+    fn fetch_layer(&self, digest: &str, scratch: &Scratch) -> Result<Arrived> {
+        let (manifest, meta) = self.runtime.block_on(self.store.layer(digest))?;
+        let (meta_name, blob_name) = Catalogue::FILES;
+        let dir = scratch.path().join(digest.trim_start_matches("blake3:"));
+        let remote = self.config.fetch == Fetch::OnDemand && manifest.blob_bytes > 0;
+        let write = || {
+            fs::create_dir(&dir)?;
+            fs::write(dir.join(meta_name), &meta)?;
+            if remote {
+                let mut file = fs::File::create_new(dir.join(layerd::MANIFEST))?;
+                serde_json::to_writer(&mut file, &manifest)?;
+                file.sync_all()?;
+            }
+            Ok(())
+        };
+        write().map_err(disk)?;
+        if manifest.blob_bytes > 0 && !remote {
+            self.runtime.block_on(self.store.blob(&manifest, &dir.join(blob_name)))?;
+        }
+        let manifest = Manifest {
+            digest: manifest.digest,
+            files: manifest.files,
+            meta_bytes: manifest.meta_bytes,
+            blob_bytes: manifest.blob_bytes,
+            data_bytes: manifest.data_bytes,
+            remote,
+        };
+        Ok(Arrived { manifest, dir })
+    }
+
+    fn publish_layer(&self, digest: &str) -> Result<Sent> {
+        let gone = || Error::not_found("a layer of it is not there any more");
+        let (manifest, files) = self.catalogue.layer(digest).ok_or_else(gone)?;
+        if manifest.remote {
+            let is_there = self.runtime.block_on(self.store.has_layer(digest))?;
+            let elsewhere =
+                || Error::invalid(format!("layer {digest} is of another store, and not on this node"));
+            return is_there.then(Sent::default).ok_or_else(elsewhere);
+        }
+        let layer = Layer {
+            digest: manifest.digest,
+            files: manifest.files,
+            meta_bytes: manifest.meta_bytes,
+            blob_bytes: manifest.blob_bytes,
+            data_bytes: manifest.data_bytes,
+            meta: files.meta,
+            blob: files.blob,
+        };
+        Ok(self.runtime.block_on(self.store.put_layer(&layer))?)
+    }
+}
+
+fn disk(source: io::Error) -> Error {
+    storage::Error::Disk { what: "write a layer that was fetched", source }.into()
+}
+
+impl edge::Shared for Shared {
+    fn fetch(&self, reference: &str) -> Result<()> {
+        let found = self.runtime.block_on(self.store.image(reference))?;
+        let image = found.ok_or_else(|| Error::not_found(format!("the store has no image `{reference}`")))?;
+        let scratch = self.catalogue.scratch()?;
+        let absent = image.layers.iter().filter(|digest| self.catalogue.layer(digest).is_none());
+        let arrived: Vec<Arrived> =
+            absent.map(|digest| self.fetch_layer(digest, &scratch)).collect::<Result<_>>()?;
+        self.catalogue.adopt(&image, &arrived, &scratch)?;
+        Ok(())
+    }
+
+    fn publish(&self, reference: &str) -> Result<PublishReport> {
+        let image = self.catalogue.inspect(reference)?;
+        let mut all = Sent::default();
+        for digest in &image.layers {
+            let sent = self.publish_layer(digest)?;
+            all.bytes += sent.bytes;
+            all.objects += sent.objects;
+            all.layers += sent.layers;
+        }
+        self.runtime.block_on(self.store.put_image(&image))?;
+        Ok(PublishReport { image, layers_sent: all.layers, objects_sent: all.objects, bytes_sent: all.bytes })
+    }
+
+    fn list(&self) -> Result<Vec<ImageInfo>> {
+        Ok(self.runtime.block_on(self.store.images())?)
+    }
+
+    fn layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
+        let image = self.catalogue.inspect(reference)?;
+        let fetched = layerd::fetched(&self.data);
+        let status = |digest: &String| {
+            let (manifest, _) = self.catalogue.layer(digest)?;
+            let hex = manifest.digest.trim_start_matches("blake3:");
+            Some(LayerStatus {
+                fetched_bytes: fetched.get(hex).copied().unwrap_or(0),
+                digest: manifest.digest,
+                remote: manifest.remote,
+                meta_bytes: manifest.meta_bytes,
+                blob_bytes: manifest.blob_bytes,
+            })
+        };
+        Ok(image.layers.iter().filter_map(status).collect())
+    }
+
+    fn publishes_all(&self) -> bool {
+        self.config.publish == Publish::Always
+    }
+}

@@ -1,0 +1,106 @@
+//! The record of an image: what a name or a digest means.
+
+use api::image::ImageInfo;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Error, Result},
+    store::{Store, bare},
+};
+
+const FORMAT: u32 = 1;
+const RECORD_BYTES_MAX: u64 = 1 << 20;
+/// Images that are listed.
+const LIST_MAX: usize = 10_000;
+const READS_IN_FLIGHT: usize = 16;
+const VERSION_DEFAULT: &str = "latest";
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    format: u32,
+    image: ImageInfo,
+}
+
+pub(crate) fn image_name(name: &str, version: &str) -> String {
+    format!("images/{name}/{version}.json")
+}
+
+pub(crate) fn stack_name(digest: &str) -> String {
+    format!("stacks/{}.json", bare(digest))
+}
+
+pub(crate) fn encode(image: &ImageInfo) -> Result<Bytes> {
+    let record = Record { format: FORMAT, image: ImageInfo { in_use: 0, ..image.clone() } };
+    let json = serde_json::to_vec_pretty(&record).map_err(|e| Error::disk("encode a record")(e.into()))?;
+    Ok(json.into())
+}
+
+/// Errors: `Config` for a format of the future, `Damaged`.
+fn decode(what: &str, json: &[u8]) -> Result<ImageInfo> {
+    let damaged = |_| Error::Damaged(format!("record of {what}"));
+    let record: Record = serde_json::from_slice(json).map_err(damaged)?;
+    if record.format != FORMAT {
+        return Err(Error::Config(format!("{what} is of a format that this version does not know")));
+    }
+    // They become names of objects and of directories.
+    let digests = record.image.layers.iter().chain([&record.image.digest]);
+    if !digests.into_iter().all(|digest| is_digest(digest)) {
+        return Err(Error::Damaged(format!("record of {what}")));
+    }
+    Ok(record.image)
+}
+
+fn is_digest(text: &str) -> bool {
+    text.strip_prefix("blake3:").is_some_and(|hex| {
+        hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    })
+}
+
+impl Store {
+    /// The image of `name`, `name:version` or a digest. None: the store has none.
+    pub async fn image(&self, reference: &str) -> Result<Option<ImageInfo>> {
+        let by_digest = reference.starts_with("blake3:");
+        if by_digest && !is_digest(reference) {
+            return Ok(None);
+        }
+        let (name, version) = reference.split_once(':').unwrap_or((reference, VERSION_DEFAULT));
+        // A reference may come from anywhere, and an object's name must not.
+        let is_name = |text: &str| api::spec::check_name("name", text).is_ok();
+        let object = match by_digest {
+            true => stack_name(reference),
+            false if is_name(name) && is_name(version) => image_name(name, version),
+            false => return Ok(None),
+        };
+        self.document(&object, RECORD_BYTES_MAX, |json| {
+            let image = decode(reference, &json)?;
+            let is_it = match by_digest {
+                true => image.digest == reference,
+                false => (image.name.as_str(), image.version.as_str()) == (name, version),
+            };
+            if is_it { Ok(image) } else { Err(Error::Damaged(format!("record of {reference}"))) }
+        })
+        .await
+    }
+
+    /// All images, by name and version; one whose record is damaged is left out, with a warning.
+    pub async fn images(&self) -> Result<Vec<ImageInfo>> {
+        let names = self.names("images", LIST_MAX).await?;
+        let read =
+            stream::iter(names.into_iter().filter(|name| name.ends_with(".json"))).map(|name| async move {
+                let object = format!("images/{name}");
+                match self.document(&object, RECORD_BYTES_MAX, |json| decode(&name, &json)).await {
+                    Err(Error::Damaged(what)) => {
+                        tracing::warn!(what, "store: an image is left out of the list");
+                        Ok(None)
+                    }
+                    read => read,
+                }
+            });
+        let images: Vec<Option<ImageInfo>> = read.buffer_unordered(READS_IN_FLIGHT).try_collect().await?;
+        let mut images: Vec<ImageInfo> = images.into_iter().flatten().collect();
+        images.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+        Ok(images)
+    }
+}
