@@ -133,7 +133,6 @@ impl Watched {
         let tell = |kind, name: Vec<u8>| job.answer(&WatchEvent { kind, name: Payload::from(name) }, &[]);
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         loop {
-            let mut fresh = Vec::new();
             let fd = self.inotify.try_clone().map_err(|e| Error::internal(e.to_string()))?;
             let mut reader = inotify::Reader::new(fd, &mut buffer);
             loop {
@@ -152,18 +151,15 @@ impl Watched {
                 {
                     let name = join(directory, event.file_name().map_or(&[], |n| n.to_bytes()));
                     let appeared = matches!(kind, WatchKind::Created | WatchKind::MovedTo);
+                    tell(kind, name.clone())?;
                     if appeared && self.recursive && flags.contains(ReadFlags::ISDIR) {
-                        fresh.push(name.clone());
+                        // Before what happened later is told: what was made in it before it was watched.
+                        self.add(name, &mut |name| tell(WatchKind::Created, name))?;
                     }
-                    tell(kind, name)?;
                 }
                 if reader.is_buffer_empty() {
                     break;
                 }
-            }
-            for directory in fresh {
-                // What was made in it before it was watched.
-                self.add(directory, &mut |name| tell(WatchKind::Created, name))?;
             }
         }
     }
