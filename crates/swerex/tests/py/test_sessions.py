@@ -92,9 +92,10 @@ async def test_output_that_was_not_waited_for_comes_with_the_next(shell):
 
 async def test_very_much_that_was_not_waited_for(shell):
     with pytest.raises(CommandTimeoutError):
-        await shell.run("yes 0123456789 | head -c 20000000; sleep 1; echo end", timeout=0.5)
+        # All of it comes when nobody waits any more, however fast the machine is.
+        await shell.run("sleep 1; yes 0123456789 | head -c 20000000; echo end", timeout=0.5)
     output = await shell.out("echo next", timeout=30)
-    assert "bytes left out by DSec" in output[:100] and output.endswith("0123456789\n012345678end\nnext\n")
+    assert "bytes left out by DSec" in output and output.endswith("0123456789\n012345678end\nnext\n")
     assert await shell.out("echo more") == "more\n"
 
 
