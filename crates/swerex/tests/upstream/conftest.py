@@ -23,6 +23,7 @@ HEADERS = {"X-API-Key": TEST_API_KEY}
 # By name, each with the reason.
 UNFIT = {
     "test_remote_deployment": "wants a port alone, ours is a path behind one; test_agent.py has a deployment for that",
+    "test_interrupt_pager": "races a pager that has just stopped itself: wants that it was killed before it could",
 }
 if swerex.__version__ == "1.2.1":
     UNFIT["test_interrupt_session"] = "wants output without its last line's end, which is told from 1.3.0 on"
