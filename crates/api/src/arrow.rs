@@ -97,17 +97,29 @@ pub trait Edge: Send + Sync {
     async fn set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo>;
     /// Keeps its disk as it is now. Errors: `not_found`, `conflict`, `already_exists`, `quota_exceeded`, `unsupported`
     /// (its disk is memory).
-    async fn checkpoint(&self, id: &SandboxId, request: CheckpointRequest) -> Result<Checkpoint>;
+    async fn checkpoint(&self, _id: &SandboxId, _request: CheckpointRequest) -> Result<Checkpoint> {
+        Err(no_disk())
+    }
     /// Oldest first.
-    async fn checkpoint_list(&self, id: &SandboxId) -> Result<Vec<Checkpoint>>;
+    async fn checkpoint_list(&self, _id: &SandboxId) -> Result<Vec<Checkpoint>> {
+        Err(no_disk())
+    }
     /// Errors: `not_found`.
-    async fn checkpoint_remove(&self, id: &SandboxId, name: &str) -> Result<()>;
+    async fn checkpoint_remove(&self, _id: &SandboxId, _name: &str) -> Result<()> {
+        Err(no_disk())
+    }
     /// Answers when it runs again. Errors: `not_found`, `conflict`.
-    async fn rollback(&self, id: &SandboxId, request: RollbackRequest) -> Result<SandboxInfo>;
+    async fn rollback(&self, _id: &SandboxId, _request: RollbackRequest) -> Result<SandboxInfo> {
+        Err(no_disk())
+    }
     /// Errors before the first event: as of the other verbs here, and of a create.
-    async fn fork(&self, id: &SandboxId, request: ForkRequest) -> Result<BoxStream<CreateEvent>>;
+    async fn fork(&self, _id: &SandboxId, _request: ForkRequest) -> Result<BoxStream<CreateEvent>> {
+        Err(no_disk())
+    }
     /// Errors: `not_found`, `conflict`, `unsupported`, `invalid_argument`.
-    async fn pack_diff(&self, id: &SandboxId, request: PackRequest) -> Result<PackReport>;
+    async fn pack_diff(&self, _id: &SandboxId, _request: PackRequest) -> Result<PackReport> {
+        Err(no_disk())
+    }
     /// The way inside. Errors: `not_found`, `sandbox_broken`, `conflict` (not running yet).
     async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>>;
 }
@@ -143,6 +155,11 @@ pub trait Images: Send + Sync {
     async fn image_layers(&self, _reference: &str) -> Result<Vec<LayerStatus>> {
         Err(no_store())
     }
+}
+
+/// The error of what has sandboxes without a disk to copy.
+fn no_disk() -> Error {
+    Error::new(Code::Unsupported, "these sandboxes have no disk that could be copied")
 }
 
 /// The error of a node that shares nothing.

@@ -9,6 +9,7 @@ pub mod host;
 pub mod leak;
 pub mod node;
 pub mod suite;
+pub mod tree;
 
 pub use leak::Leak;
 pub use node::Node;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use libdsec::{Code, PackRequest, Sandbox};
-use testkit::{Node, suite::Test};
+use testkit::{Node, suite::Test, tree::TREE};
 
 /// A directory of a test's own.
 struct Place {
@@ -62,22 +62,6 @@ async fn ok(sandbox: &Sandbox, script: &str) -> String {
     assert!(out.success(), "{script}: {}{}", out.stdout_text(), out.stderr_text());
     out.stdout_text()
 }
-
-/// Every path with kind, mode, owner, size, target, attributes and content, but what the kernel and DSec put there.
-const TREE: &str = "cd / && find . -xdev \\( -path ./proc -o -path ./sys -o -path ./dev \\) -prune -o -print0 | sort -z \
-    | xargs -0 -n 500 python3 -c '
-import os, sys, hashlib
-skip = {\"./etc/hostname\", \"./etc/hosts\", \"./etc/resolv.conf\"}
-for p in sys.argv[1:]:
-    if p in skip: continue
-    s = os.lstat(p)
-    x = \"\"
-    if os.path.islink(p): x = os.readlink(p)
-    elif os.path.isfile(p): x = hashlib.file_digest(open(p, \"rb\"), \"sha256\").hexdigest()
-    a = [(n, os.getxattr(p, n, follow_symlinks=False)) for n in sorted(os.listxattr(p, follow_symlinks=False))]
-    d = os.path.isdir(p) and not os.path.islink(p)
-    print(p, oct(s.st_mode), s.st_uid, s.st_gid, 0 if d else s.st_size, 0 if d else s.st_nlink, 0 if p in (\".\", \"./etc\") else int(s.st_mtime), x, a)
-'";
 
 /// A node that imports, works, packs and publishes: the packed image's tree.
 async fn make(node: &Node) -> String {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use api::{
-    Result,
+    Code, Error, Result,
     image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
     pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
@@ -56,7 +56,13 @@ impl Mounted {
 
 impl Layers for Mounted {
     fn resolve(&self, reference: &str, kind: LayerKind) -> Result<Resolved> {
-        Layers::resolve(self.catalogue.as_ref(), reference, kind)
+        let found = Layers::resolve(self.catalogue.as_ref(), reference, kind)?;
+        let is_here = |layer: &LayerFiles| layer.blob.as_ref().is_none_or(|b| b.starts_with(&self.layers));
+        if self.shared.is_none() && !found.layers.iter().all(is_here) {
+            let message = format!("`{reference}`: its data is in a store: start the node with --store URL");
+            return Err(Error::new(Code::Unsupported, message));
+        }
+        Ok(found)
     }
 
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {

@@ -20,7 +20,6 @@ use api::{
     file::*,
     frame::{ClientFrame, ServerFrame, Stream as Which},
     image::*,
-    snapshot::*,
     spec::*,
     state::State,
 };
@@ -206,31 +205,6 @@ impl Edge for Host {
         let mut info = self.inside(id)?.info.clone();
         info.expires_ms = info.created_ms + request.ttl_ms;
         Ok(info)
-    }
-    async fn checkpoint(&self, id: &SandboxId, request: CheckpointRequest) -> Result<Checkpoint> {
-        self.inside(id)?;
-        Ok(Checkpoint { name: request.name.unwrap_or_else(|| "made-up".into()), created_ms: 7 })
-    }
-    async fn checkpoint_list(&self, id: &SandboxId) -> Result<Vec<Checkpoint>> {
-        self.inside(id)?;
-        Ok(vec![Checkpoint { name: "a b".into(), created_ms: 7 }])
-    }
-    async fn checkpoint_remove(&self, id: &SandboxId, name: &str) -> Result<()> {
-        self.inside(id)?;
-        if name == "a b" { Ok(()) } else { Err(Error::not_found(format!("no checkpoint `{name}`"))) }
-    }
-    async fn rollback(&self, id: &SandboxId, _request: RollbackRequest) -> Result<SandboxInfo> {
-        self.inspect(id).await
-    }
-    async fn fork(&self, id: &SandboxId, request: ForkRequest) -> Result<BoxStream<CreateEvent>> {
-        let spec = self.inspect(id).await?.spec;
-        let spec = SandboxSpec { name: None, ..spec };
-        self.create(CreateRequest { count: request.count, spec, idempotency_key: request.idempotency_key })
-            .await
-    }
-    async fn pack_diff(&self, id: &SandboxId, _request: PackRequest) -> Result<PackReport> {
-        self.inspect(id).await?;
-        Err(Error::new(Code::Unsupported, "the fake has no disk"))
     }
     async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
         Ok(self.inside(id)?)
