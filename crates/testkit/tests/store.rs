@@ -53,6 +53,7 @@ fn main() -> ExitCode {
             data_waits_for_a_store_that_is_away,
             fetched_whole_a_layer_needs_no_store,
             a_node_without_a_store_says_so,
+            without_the_store_it_says_where_the_data_is,
         ],
     )
 }
@@ -158,6 +159,24 @@ async fn stored() -> Place {
     node.client().images().publish("debian").await.unwrap();
     node.stop().unwrap();
     place
+}
+
+/// A restart that forgets the store: what is not here is said to be elsewhere, and is there again with it.
+async fn without_the_store_it_says_where_the_data_is() {
+    let place = stored().await;
+    let node = Node::start_bare(&["--store", &place.url()], &[]).unwrap();
+    node.client().create(node.spec()).await.unwrap().stop().await.unwrap();
+    node.kill9().unwrap();
+    let said = |args: &[&str]| {
+        let out = node.cli().args(args).output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    assert_eq!(said(&["up", "--detach", "--listen", "127.0.0.1:0"]).0, Some(0));
+    let (code, error) = said(&["create", "debian"]);
+    assert!(code == Some(125) && error.contains("unsupported") && error.contains("--store"), "{error}");
+    node.restart_kill9().unwrap();
+    node.client().create(node.spec()).await.unwrap().stop().await.unwrap();
+    node.stop().unwrap();
 }
 
 async fn what_is_damaged_in_the_store_is_refused() {
