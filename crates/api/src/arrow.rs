@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     Code, Error, ExecId, Result, SandboxId,
+    environment::{EnvironmentInfo, EnvironmentRequest},
     exec::{AttachQuery, ExecInfo, ExecRequest, SignalRequest},
     file::{
         FileInfo, FileListQuery, MkdirRequest, MoveRequest, ReadQuery, RemoveQuery, StatQuery, TarQuery,
@@ -155,11 +156,32 @@ pub trait Images: Send + Sync {
     async fn image_layers(&self, _reference: &str) -> Result<Vec<LayerStatus>> {
         Err(no_store())
     }
+    /// The same again is answered as if it were new. Errors: `not_found`, `invalid_argument` for a part of another kind,
+    /// `already_exists`.
+    async fn environment_create(&self, _: EnvironmentRequest) -> Result<EnvironmentInfo> {
+        Err(no_environments())
+    }
+    async fn environment_list(&self) -> Result<Vec<EnvironmentInfo>> {
+        Err(no_environments())
+    }
+    /// `reference`: `name` or `name:version`. Errors: `not_found`.
+    async fn environment_inspect(&self, _reference: &str) -> Result<EnvironmentInfo> {
+        Err(no_environments())
+    }
+    /// Errors: `not_found`, `conflict` while a sandbox lives on it.
+    async fn environment_remove(&self, _reference: &str) -> Result<()> {
+        Err(no_environments())
+    }
 }
 
 /// The error of what has sandboxes without a disk to copy.
 fn no_disk() -> Error {
     Error::new(Code::Unsupported, "these sandboxes have no disk that could be copied")
+}
+
+/// The error of a catalogue of images alone.
+pub fn no_environments() -> Error {
+    Error::new(Code::Unsupported, "this node keeps no environments")
 }
 
 /// The error of a node that shares nothing.

@@ -133,4 +133,15 @@ pub struct ImageInfo {
     /// Sandboxes that live on it now.
     #[serde(default)]
     pub in_use: u32,
+    #[serde(default)]
+    pub usage: Usage,
+}
+
+/// What a node has counted of an image, or of an environment. Up to some seconds are lost where the node crashes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    /// Sandboxes created of it, ever.
+    pub sandboxes: u64,
+    /// When the last one was, in milliseconds since the Unix epoch; 0 where none was.
+    pub last_ms: u64,
 }

@@ -4,6 +4,7 @@
 //! where the verbs are. Every request type refuses unknown fields; every limit sits in [`limit`].
 
 pub mod arrow;
+pub mod environment;
 pub mod error;
 pub mod exec;
 pub mod file;

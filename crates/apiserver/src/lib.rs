@@ -15,6 +15,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use api::{
     Code, EdgeId, Error, Result, SandboxId,
     arrow::{BoxStream, ByteStream, Chronus, Edge, Front, Images},
+    environment::{EnvironmentInfo, EnvironmentRequest},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
@@ -152,5 +153,17 @@ impl Images for Apiserver {
     }
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
         self.any_edge()?.image_layers(reference).await
+    }
+    async fn environment_create(&self, request: EnvironmentRequest) -> Result<EnvironmentInfo> {
+        self.any_edge()?.environment_create(request).await
+    }
+    async fn environment_list(&self) -> Result<Vec<EnvironmentInfo>> {
+        self.any_edge()?.environment_list().await
+    }
+    async fn environment_inspect(&self, reference: &str) -> Result<EnvironmentInfo> {
+        self.any_edge()?.environment_inspect(reference).await
+    }
+    async fn environment_remove(&self, reference: &str) -> Result<()> {
+        self.any_edge()?.environment_remove(reference).await
     }
 }

@@ -4,7 +4,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{image, mcp, node, sandbox};
+use crate::{environment, image, mcp, node, sandbox};
 
 const GROUPS: &str = "\
 Sandboxes:
@@ -25,6 +25,7 @@ Sandboxes:
 
 Images:
   image         Import, pull, list, inspect and remove images
+  env           Name compositions of images, to create sandboxes of
 
 Agents:
   mcp           Serve sandboxes as tools of the Model Context Protocol
@@ -80,6 +81,9 @@ pub(crate) enum Verb {
     /// Import, list, inspect and remove images
     #[command(subcommand)]
     Image(image::Verb),
+    /// Name compositions of images, to create sandboxes of
+    #[command(subcommand)]
+    Env(environment::Verb),
     /// Make sandboxes and print their ids
     Create(sandbox::create::Args),
     /// List sandboxes

@@ -5,6 +5,7 @@
 
 mod cli;
 mod config;
+mod environment;
 mod image;
 mod mcp;
 mod node;
@@ -50,6 +51,7 @@ async fn dispatch(cli: Cli) -> Outcome {
         Verb::Status(args) => node::status::run(args, json).await,
         Verb::SystemdUnit(args) => node::systemd_unit::run(&args, json),
         Verb::Image(verb) => image::run(verb, json).await,
+        Verb::Env(verb) => environment::run(verb, json).await,
         Verb::Create(args) => sandbox::create::run(args, json).await,
         Verb::Ls(args) => sandbox::list::run(args, json).await,
         Verb::Inspect(args) => sandbox::inspect::run(args).await,

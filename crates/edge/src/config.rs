@@ -16,6 +16,8 @@ pub struct EdgeConfig {
     pub ledger_dir: PathBuf,
     /// One directory for each sandbox with output to remember.
     pub spool_dir: PathBuf,
+    /// What is counted of images.
+    pub usage_file: PathBuf,
     pub capacity: Capacity,
     /// Creates that the runtime works on at once: more only makes each of them slower.
     pub creates_in_flight_max: usize,
@@ -32,6 +34,7 @@ impl EdgeConfig {
             edge,
             ledger_dir: data.join("run/ledger"),
             spool_dir: data.join("spool"),
+            usage_file: data.join("usage.json"),
             capacity,
             creates_in_flight_max: 16,
             creates_queued_max: 4096,

@@ -150,6 +150,7 @@ impl Batch {
         let (sandbox, ends) = Sandbox::new(&entry, &parts.config.spool_dir);
         parts.registry.enter(&sandbox)?;
         let used = parts.uses.hold(&composition.images, &composition.digests(), User::Sandbox);
+        parts.usages.count(&composition.images);
         let actor =
             Actor::new((sandbox.clone(), ends), (entry, None), (runtime, parts.clone()), (reservation, used));
         let plan = Box::new(plan::plan_sandbox(&id, spec, composition));

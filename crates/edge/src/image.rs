@@ -1,6 +1,7 @@
 //! The verbs of `api::arrow::Images` over the catalogue, on threads that may block.
 
 mod body;
+mod environment;
 mod export;
 mod merge;
 mod pull;
@@ -13,6 +14,7 @@ use std::{
 use api::{
     Code, Error, Result,
     arrow::{BoxStream, ByteStream, Images, no_store},
+    environment::{EnvironmentInfo, EnvironmentRequest},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     pull::{PullEvent, PullRequest},
     store::{LayerStatus, PublishReport},
@@ -50,6 +52,7 @@ impl EdgeNode {
 
     fn counted(&self, mut info: ImageInfo) -> ImageInfo {
         info.in_use = self.parts.uses.sandboxes(&info.digest);
+        info.usage = self.parts.usages.of(&info.digest);
         info
     }
 }
@@ -142,5 +145,21 @@ impl Images for EdgeNode {
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
         let reference = reference.to_owned();
         self.ask(move |layers| layers.shared().ok_or_else(no_store)?.layers(&reference)).await
+    }
+
+    async fn environment_create(&self, request: EnvironmentRequest) -> Result<EnvironmentInfo> {
+        self.create_environment(request).await
+    }
+
+    async fn environment_list(&self) -> Result<Vec<EnvironmentInfo>> {
+        self.list_environments().await
+    }
+
+    async fn environment_inspect(&self, reference: &str) -> Result<EnvironmentInfo> {
+        self.inspect_environment(reference).await
+    }
+
+    async fn environment_remove(&self, reference: &str) -> Result<()> {
+        self.remove_environment(reference).await
     }
 }

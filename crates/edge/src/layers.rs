@@ -7,6 +7,7 @@ use std::{
 
 use api::{
     Code, Error, Result,
+    environment::{EnvironmentInfo, EnvironmentRequest},
     image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
     pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
@@ -22,6 +23,8 @@ pub struct Resolved {
     pub info: ImageInfo,
     /// Lowest first.
     pub layers: Vec<LayerFiles>,
+    /// Of an environment, the digests of the images it is composed of.
+    pub parts: Vec<String>,
 }
 
 /// An export that may begin: it blocks, and ends with an error when its output does not want more.
@@ -51,10 +54,25 @@ pub trait Layers: Send + Sync {
     fn export(&self, reference: &str, query: ExportQuery) -> Result<Export>;
     /// Removes layers that nothing names and nobody uses. Returns how many.
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize>;
+    /// The compositions that have names, where it keeps any.
+    fn environments(&self) -> Option<&dyn Environments> {
+        None
+    }
     /// The store that nodes share, where there is one.
     fn shared(&self) -> Option<&dyn Shared> {
         None
     }
+}
+
+/// Named compositions. All of it may block on the disk.
+pub trait Environments: Send + Sync {
+    /// Errors: `not_found`, `invalid_argument`, `already_exists`.
+    fn create(&self, request: &EnvironmentRequest) -> Result<EnvironmentInfo>;
+    fn list(&self) -> Vec<EnvironmentInfo>;
+    /// Errors: `not_found`.
+    fn inspect(&self, reference: &str) -> Result<EnvironmentInfo>;
+    /// `in_use`: as of [`Layers::remove`]. Errors: `not_found`, `conflict`.
+    fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()>;
 }
 
 /// A store that nodes share. All of it blocks.
@@ -81,6 +99,7 @@ impl Layers for Catalogue {
         Ok(Resolved {
             layers: found.layers.iter().cloned().map(of_image).collect(),
             info: found.info.clone(),
+            parts: found.parts.clone(),
         })
     }
     fn import(&self, query: &ImportQuery, body: &mut dyn Read) -> Result<ImageInfo> {
@@ -113,5 +132,23 @@ impl Layers for Catalogue {
     }
     fn sweep(&self, in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
         Catalogue::sweep(self, in_use)
+    }
+    fn environments(&self) -> Option<&dyn Environments> {
+        Some(self)
+    }
+}
+
+impl Environments for Catalogue {
+    fn create(&self, request: &EnvironmentRequest) -> Result<EnvironmentInfo> {
+        self.environment_create(request)
+    }
+    fn list(&self) -> Vec<EnvironmentInfo> {
+        self.environment_list()
+    }
+    fn inspect(&self, reference: &str) -> Result<EnvironmentInfo> {
+        self.environment_inspect(reference)
+    }
+    fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
+        self.environment_remove(reference, in_use)
     }
 }

@@ -26,9 +26,10 @@ mod plan;
 mod publish;
 mod registry;
 mod sandbox;
+mod usage;
 mod uses;
 
 pub use admission::Capacity;
 pub use config::EdgeConfig;
-pub use layers::{Export, Layers, Resolved, Shared};
+pub use layers::{Environments, Export, Layers, Resolved, Shared};
 pub use node::EdgeNode;

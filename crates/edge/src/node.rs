@@ -32,6 +32,7 @@ use crate::{
     pack,
     publish::Publishing,
     registry::Registry,
+    usage::{self, Usages},
     uses::Uses,
 };
 
@@ -52,6 +53,7 @@ pub(crate) struct Parts {
     pub(crate) packs: Semaphore,
     pub(crate) registry: Registry,
     pub(crate) uses: Arc<Uses>,
+    pub(crate) usages: Usages,
     /// Requests look images up as readers, a removal is a writer: no image goes between look-up and use.
     pub(crate) images: RwLock<()>,
     /// Exports and merges: each has a thread for as long as its image is large, or its reader slow.
@@ -91,6 +93,7 @@ impl EdgeNode {
             packs: Semaphore::new(pack::PACKS_IN_FLIGHT),
             registry: Registry::default(),
             uses: Arc::default(),
+            usages: Usages::open(&config.usage_file),
             images: RwLock::default(),
             image_jobs: Arc::new(Semaphore::new(IMAGE_JOBS_MAX)),
             fetches: Fetches::default(),
@@ -116,6 +119,7 @@ impl EdgeNode {
         self.parts.closing.store(true, Ordering::Release);
         let all = stream::iter(self.parts.registry.all());
         all.for_each_concurrent(STOPS_IN_FLIGHT, |sandbox| async move { sandbox.leave().await }).await;
+        usage::write(&self.parts).await;
     }
 
     /// Stops every sandbox and takes no new one. Errors: the first that could not be stopped in time.

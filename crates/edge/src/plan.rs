@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Composition {
     pub(crate) layers: Vec<LayerFiles>,
-    /// Digests of the images, each once.
+    /// Digests of the images, and of the environment and its images, each once.
     pub(crate) images: Vec<String>,
     /// Of the base image.
     pub(crate) config: ImageConfig,
@@ -48,8 +48,10 @@ fn plan_composition(base: Resolved, above: Vec<Resolved>, spec: &SandboxSpec) ->
     let mut images = Vec::new();
     let mut files = Vec::new();
     for resolved in std::iter::once(base).chain(above) {
-        if !images.contains(&resolved.info.digest) {
-            images.push(resolved.info.digest);
+        for digest in std::iter::once(resolved.info.digest).chain(resolved.parts) {
+            if !images.contains(&digest) {
+                images.push(digest);
+            }
         }
         files.extend(resolved.layers);
     }
@@ -147,8 +149,9 @@ mod tests {
             size_bytes: 0,
             created_ms: 0,
             in_use: 0,
+            usage: Default::default(),
         };
-        Resolved { info, layers }
+        Resolved { info, layers, parts: Vec::new() }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! <dir>/layers/<hex>/{meta.erofs,data.blob,manifest.json}   a layer; never changes
 //! <dir>/images/<name>/<version>.json                        an image; replaced as a whole
+//! <dir>/environments/<name>/<version>.json                  an environment; never changes
 //! <dir>/known/<key>-<hex>                       which layer of an image was made into which of ours
 //! <dir>/blobs/<hex>                             fetched whole by a pull that goes on, or that was killed
 //! <dir>/lock                                            held while the catalogue is open
@@ -13,6 +14,7 @@
 //! is about to name it; `tmp` is swept only by who has the directory to itself.
 
 mod adopt;
+mod environment;
 mod export;
 mod known;
 mod merge;
@@ -57,6 +59,8 @@ pub struct LayerFiles {
 pub struct Resolved {
     pub info: ImageInfo,
     pub layers: Vec<LayerFiles>,
+    /// Of an environment, the digests of the images it is composed of.
+    pub parts: Vec<String>,
 }
 
 /// Name and version.
@@ -70,6 +74,7 @@ pub struct Catalogue {
     remote: PathBuf,
     limits: Limits,
     images: RwLock<Images>,
+    environments: RwLock<environment::Environments>,
     /// Held while names appear or vanish on disk.
     changing: Mutex<()>,
     /// Layers' digests by what they were made of, both in hex.
@@ -97,12 +102,14 @@ impl Catalogue {
 
     fn open_at(dir: &Path, remote: &Path, limits: Limits) -> Result<Self> {
         let (images, lock) = store::open(dir, remote)?;
+        let environments = environment::load(dir).map_err(disk("read the environments"))?;
         let known = Mutex::new(known::load(dir).map_err(disk("read what layers were made of"))?);
         Ok(Self {
             dir: dir.to_owned(),
             remote: remote.to_owned(),
             limits,
             images: RwLock::new(images),
+            environments: RwLock::new(environments),
             changing: Mutex::new(()),
             known,
             pins: known::Pins::default(),
@@ -151,6 +158,14 @@ impl Catalogue {
 
     fn images_mut(&self) -> std::sync::RwLockWriteGuard<'_, Images> {
         self.images.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn environments(&self) -> std::sync::RwLockReadGuard<'_, environment::Environments> {
+        self.environments.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn environments_mut(&self) -> std::sync::RwLockWriteGuard<'_, environment::Environments> {
+        self.environments.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn changing(&self) -> std::sync::MutexGuard<'_, ()> {

@@ -8,7 +8,7 @@ use api::{
     spec::{ListQuery, SandboxInfo, SandboxSpec},
 };
 
-use crate::{Context, Images, Sandbox, retry, sandbox::create::Created};
+use crate::{Context, Environments, Images, Sandbox, retry, sandbox::create::Created};
 
 /// A client of one DSec server.
 #[derive(Clone)]
@@ -107,5 +107,10 @@ impl Client {
     /// The catalogue.
     pub fn images(&self) -> Images {
         Images::new(self.front.clone())
+    }
+
+    /// The compositions that have names.
+    pub fn environments(&self) -> Environments {
+        Environments::new(self.front.clone())
     }
 }

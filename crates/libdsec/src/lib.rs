@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! Read in this order: [`Client`], [`Sandbox`], [`Exec`] and [`Process`], [`Files`], [`Port`], [`Images`].
+//! Read in this order: [`Client`], [`Sandbox`], [`Exec`] and [`Process`], [`Files`], [`Port`], [`Images`], [`Environments`].
 //!
 //! **Errors.** Every call answers [`Error`]: a stable [`Code`], a message, the request id. [`Code::class`] says what
 //! to do about it. A command that fails is no error: look at its [`Exit`], or call [`ExecOutput::check`].
@@ -26,6 +26,7 @@
 
 mod client;
 mod context;
+mod environment;
 mod image;
 mod retry;
 mod sandbox;
@@ -34,12 +35,13 @@ mod text;
 pub use api::{
     Class, Code, Error, ExecId, RequestId, Result, SandboxId,
     arrow::ByteStream,
+    environment::{EnvironmentInfo, EnvironmentPart, EnvironmentRequest},
     exec::{Command, ExecInfo, ExecResult, Exit, ExitReason, Output, PtySize},
     file::{FileInfo, FileKind, TarReport, WatchEvent, WatchKind},
     frame::Stream as OutputStream,
     image::{
         ExportFormat, ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind, MERGE_THRESHOLD_BYTES,
-        MergeRequest,
+        MergeRequest, Usage,
     },
     limit,
     pull::{Credentials, PullProgress, PullRequest, Secret},
@@ -50,6 +52,7 @@ pub use api::{
 };
 pub use client::Client;
 pub use context::{Context, default_context_path};
+pub use environment::Environments;
 pub use image::{Images, Progress};
 pub use rpc::PortConnection;
 pub use sandbox::{

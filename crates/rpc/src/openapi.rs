@@ -35,6 +35,7 @@ pub fn document() -> Value {
     let mut book = Book { generator: settings.into_generator(), paths: Map::new() };
     book.add(MOUNT, &route::edge::routes());
     book.add(MOUNT, &route::images::routes());
+    book.add(MOUNT, &route::environments::routes());
     book.add(SANDBOX_MOUNT, &route::chronus::routes());
     #[cfg(feature = "call")]
     book.add(SANDBOX_MOUNT, &route::chronus::proxy_routes());
@@ -207,6 +208,7 @@ mod tests {
         };
         route::edge::routes().iter().for_each(|r| add(MOUNT, r.path, r.on));
         route::images::routes().iter().for_each(|r| add(MOUNT, r.path, r.on));
+        route::environments::routes().iter().for_each(|r| add(MOUNT, r.path, r.on));
         route::chronus::routes().iter().for_each(|r| add(SANDBOX_MOUNT, r.path, r.on));
         #[cfg(feature = "call")]
         route::chronus::proxy_routes().iter().for_each(|r| add(SANDBOX_MOUNT, r.path, r.on));

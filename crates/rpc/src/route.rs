@@ -6,6 +6,7 @@
 pub(crate) mod chronus;
 pub(crate) mod disk;
 pub(crate) mod edge;
+pub(crate) mod environments;
 pub(crate) mod images;
 
 use api::{Code, RequestId};

@@ -7,6 +7,7 @@ pub(crate) mod answer;
 pub(crate) mod call;
 pub(crate) mod disk;
 mod dispatch;
+pub(crate) mod environment;
 pub(crate) mod exec;
 pub(crate) mod file;
 pub(crate) mod image;
@@ -74,7 +75,8 @@ pub fn front_router(front: Arc<dyn Front>) -> Router {
         async move { front.chronus(&id?).await }
     };
     let router = dispatch::mount(Router::new(), MOUNT, route::edge::routes(), itself.clone());
-    let router = dispatch::mount(router, MOUNT, route::images::routes(), itself);
+    let router = dispatch::mount(router, MOUNT, route::images::routes(), itself.clone());
+    let router = dispatch::mount(router, MOUNT, route::environments::routes(), itself);
     let router = dispatch::mount(router, SANDBOX_MOUNT, route::chronus::routes(), inside.clone());
     #[cfg(feature = "call")]
     let router = dispatch::mount(router, SANDBOX_MOUNT, route::chronus::proxy_routes(), inside);

@@ -1,6 +1,6 @@
 //! The record of an image: what a name or a digest means.
 
-use api::image::ImageInfo;
+use api::image::{ImageInfo, Usage};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,8 @@ pub(crate) fn stack_name(digest: &str) -> String {
 }
 
 pub(crate) fn encode(image: &ImageInfo) -> Result<Bytes> {
-    let record = Record { format: FORMAT, image: ImageInfo { in_use: 0, ..image.clone() } };
+    let record =
+        Record { format: FORMAT, image: ImageInfo { in_use: 0, usage: Usage::default(), ..image.clone() } };
     let json = serde_json::to_vec_pretty(&record).map_err(|e| Error::disk("encode a record")(e.into()))?;
     Ok(json.into())
 }

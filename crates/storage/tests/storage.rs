@@ -34,6 +34,7 @@ fn image(made: &Made) -> ImageInfo {
         size_bytes: 1,
         created_ms: 1,
         in_use: 3,
+        usage: api::image::Usage { sandboxes: 9, last_ms: 9 },
     }
 }
 
@@ -49,7 +50,7 @@ async fn round_trip(store: &Store, made: &Made) {
     assert_eq!(store.put_layer(&made.layer).await.unwrap(), Default::default(), "nothing is sent twice");
 
     let found = store.image("debian:12").await.unwrap().unwrap();
-    assert_eq!(found, ImageInfo { in_use: 0, ..image.clone() });
+    assert_eq!(found, ImageInfo { in_use: 0, usage: Default::default(), ..image.clone() });
     assert_eq!(store.image(&image.digest).await.unwrap().unwrap(), found);
     assert_eq!(store.images().await.unwrap(), [found]);
     for absent in ["debian", "other:12", "../x", "a/b", "blake3:../../x", "debian:"] {

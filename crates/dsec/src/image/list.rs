@@ -43,9 +43,10 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
             units::size(i.size_bytes),
             format!("{} ago", units::duration_ms(now.saturating_sub(i.created_ms))),
             i.in_use.to_string(),
+            i.usage.sandboxes.to_string(),
             i.digest.strip_prefix("blake3:").unwrap_or(&i.digest).chars().take(12).collect(),
         ]
     });
-    print::table(["IMAGE", "KIND", "LAYERS", "FILES", "SIZE", "MADE", "IN USE", "DIGEST"], rows)?;
+    print::table(["IMAGE", "KIND", "LAYERS", "FILES", "SIZE", "MADE", "IN USE", "USES", "DIGEST"], rows)?;
     Ok(0)
 }

@@ -9,7 +9,7 @@ use crate::units;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SpecArgs {
-    /// NAME, NAME:VERSION or a digest
+    /// An image or an environment: NAME, NAME:VERSION or a digest
     pub(crate) image: String,
     #[command(flatten)]
     shape: ShapeArgs,

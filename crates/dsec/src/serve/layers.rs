@@ -11,11 +11,12 @@ use std::{
 
 use api::{
     Code, Error, Result,
+    environment::{EnvironmentInfo, EnvironmentRequest},
     image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
     pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
 };
-use edge::{Export, Layers, Resolved};
+use edge::{Environments, Export, Layers, Resolved};
 use image::{Catalogue, Under};
 use runtime::{LayerFiles, container::Container};
 use tokio::sync::watch;
@@ -110,7 +111,33 @@ impl Layers for Mounted {
         self.forget(before);
         swept
     }
+
+    fn environments(&self) -> Option<&dyn Environments> {
+        Some(self)
+    }
+
     fn shared(&self) -> Option<&dyn edge::Shared> {
         self.shared.as_ref().map(|shared| shared as &dyn edge::Shared)
+    }
+}
+
+impl Environments for Mounted {
+    fn create(&self, request: &EnvironmentRequest) -> Result<EnvironmentInfo> {
+        self.catalogue.environment_create(request)
+    }
+
+    fn list(&self) -> Vec<EnvironmentInfo> {
+        self.catalogue.environment_list()
+    }
+
+    fn inspect(&self, reference: &str) -> Result<EnvironmentInfo> {
+        self.catalogue.environment_inspect(reference)
+    }
+
+    fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
+        let before = self.there();
+        let removed = self.catalogue.environment_remove(reference, in_use);
+        self.forget(before);
+        removed
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     image::keep_swept,
     ledger::Entry,
     sandbox::{Actor, Begin, Sandbox},
+    usage::keep_written,
     uses::User,
 };
 
@@ -50,6 +51,7 @@ pub(super) async fn recover(parts: &Arc<Parts>, entries: Vec<Entry>) {
     all.for_each_concurrent(ADOPTIONS_IN_FLIGHT, |entry| recover_one(parts, entry)).await;
     // Now it is known what lives.
     tokio::spawn(keep_swept(Arc::downgrade(parts)));
+    tokio::spawn(keep_written(Arc::downgrade(parts)));
 }
 
 async fn recover_one(parts: &Arc<Parts>, mut entry: Entry) {

@@ -56,7 +56,7 @@ impl Layers for FakeLayers {
             meta: format!("/layers/{digest}").into(),
             blob: None,
         });
-        Ok(Resolved { layers: files.collect(), info })
+        Ok(Resolved { layers: files.collect(), info, parts: Vec::new() })
     }
     /// Tells of three steps, then waits for `slow` until nobody listens.
     fn pull(&self, request: &PullRequest, progress: &watch::Sender<PullProgress>) -> Result<ImageInfo> {
@@ -93,6 +93,7 @@ impl Layers for FakeLayers {
             size_bytes: bytes.len() as u64,
             created_ms: 0,
             in_use: 0,
+            usage: Default::default(),
         };
         self.images.lock().unwrap().insert(query.name.clone(), (info.clone(), bytes));
         Ok(info)

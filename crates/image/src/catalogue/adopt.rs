@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use api::{Error, Result, image::ImageInfo};
+use api::{
+    Error, Result,
+    image::{ImageInfo, Usage},
+};
 
 use super::{
     Catalogue, LayerFiles, disk, publish,
@@ -45,7 +48,7 @@ impl Catalogue {
         for layer in arrived {
             store::seal(&layer.dir, &layer.manifest).map_err(disk("sync a layer"))?;
         }
-        let mut info = ImageInfo { in_use: 0, ..image.clone() };
+        let mut info = ImageInfo { in_use: 0, usage: Usage::default(), ..image.clone() };
         api::spec::check_name("name", &info.name)?;
         api::spec::check_name("version", &info.version)?;
         let taken = self.inspect(&format!("{}:{}", info.name, info.version));

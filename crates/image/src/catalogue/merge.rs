@@ -59,7 +59,8 @@ impl Catalogue {
         };
         self.publish_draft(draft, &scratch, |images| {
             free(images, &key)?;
-            match images.values().any(|other| other.info.digest == image.info.digest) {
+            let is_environment = !image.parts.is_empty();
+            match is_environment || images.values().any(|other| other.info.digest == image.info.digest) {
                 true => Ok(()),
                 false => Err(Error::new(Code::Conflict, "the image was removed while it was merged")),
             }

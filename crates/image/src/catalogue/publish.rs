@@ -6,11 +6,11 @@ use std::{collections::BTreeSet, fs, io, sync::Arc, time::SystemTime};
 
 use api::{
     Result,
-    image::{ImageConfig, ImageInfo, ImportQuery, LayerKind},
+    image::{ImageConfig, ImageInfo, ImportQuery, LayerKind, Usage},
 };
 
 use super::{
-    Catalogue, Images, Resolved, disk,
+    Catalogue, Images, Resolved, disk, environment,
     store::{self, Manifest, Scratch},
 };
 use crate::{
@@ -100,23 +100,17 @@ impl Catalogue {
 
         let _changing = self.changing();
         check(&self.images())?;
+        let key = (info.name.clone(), info.version.clone());
+        environment::check_free(&self.environments(), &key)?;
         for (dir, digest) in made {
             self.place_layer(dir, digest).map_err(disk("publish a layer"))?;
         }
         store::sync_dir(&self.dir.join(store::LAYERS)).map_err(disk("sync the layers"))?;
         let layers = info.layers.iter().map(|digest| self.load_layer(digest));
         let layers = layers.collect::<io::Result<_>>().map_err(disk("read a layer back"))?;
-        let place = || {
-            let names = self.dir.join(store::IMAGES);
-            let dir = names.join(&info.name);
-            fs::create_dir_all(&dir)?;
-            fs::rename(&written, dir.join(format!("{}.json", info.version)))?;
-            store::sync_dir(&dir)?;
-            store::sync_dir(&names)
-        };
-        place().map_err(disk("publish an image"))?;
-        let key = (info.name.clone(), info.version.clone());
-        self.images_mut().insert(key, Arc::new(Resolved { info: info.clone(), layers }));
+        let named = store::name(&self.dir.join(store::IMAGES), &info.name, &info.version, &written);
+        named.map_err(disk("publish an image"))?;
+        self.images_mut().insert(key, Arc::new(Resolved { info: info.clone(), layers, parts: Vec::new() }));
         tracing::info!(image = info.name, version = info.version, digest = info.digest, "image published");
         Ok(info)
     }
@@ -173,6 +167,7 @@ fn info(draft: &Draft) -> Result<ImageInfo> {
         layers: digests,
         created_ms: now.as_millis() as u64,
         in_use: 0,
+        usage: Usage::default(),
     })
 }
 

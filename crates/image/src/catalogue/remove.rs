@@ -8,7 +8,7 @@ use std::{collections::HashSet, fs, io};
 use api::{Code, Error, Result};
 
 use super::{
-    Catalogue, Key, disk, resolve,
+    Catalogue, Key, disk, environment, resolve,
     store::{self, Scratch},
 };
 use crate::pull::blobs;
@@ -16,10 +16,10 @@ use crate::pull::blobs;
 impl Catalogue {
     /// Removes an image (by digest: under all its names) and those of its layers that no other image has.
     /// `in_use` is asked of digests of images and of layers. Errors: `not_found`; `conflict` while a sandbox lives on it,
-    /// or on a layer that no other image has.
+    /// or on a layer that no other image has, or an environment follows it.
     pub fn remove(&self, reference: &str, in_use: &dyn Fn(&str) -> bool) -> Result<()> {
         let _changing = self.changing();
-        let image = resolve::find(&self.images(), reference)?;
+        let image = resolve::find_image(&self.images(), reference)?;
         let by_digest = reference.starts_with("blake3:");
         let keys: Vec<_> = self
             .images()
@@ -30,6 +30,7 @@ impl Catalogue {
             })
             .map(|(key, _)| key.clone())
             .collect();
+        environment::check_unfollowed(&self.environments(), &self.images(), &keys)?;
         let alone = self.unnamed_without(&keys, &image.info.layers);
         if in_use(&image.info.digest) || alone.iter().any(|layer| in_use(layer)) {
             let message =
@@ -37,7 +38,7 @@ impl Catalogue {
             return Err(Error::new(Code::Conflict, message));
         }
         for key in keys {
-            self.unname(&key).map_err(disk("remove an image"))?;
+            store::unname(&self.dir.join(store::IMAGES), &key).map_err(disk("remove an image"))?;
             self.images_mut().remove(&key);
         }
         for layer in alone {
@@ -66,25 +67,17 @@ impl Catalogue {
         Ok(unused.len())
     }
 
-    fn unname(&self, (name, version): &(String, String)) -> io::Result<()> {
-        let dir = self.dir.join(store::IMAGES).join(name);
-        fs::remove_file(dir.join(format!("{version}.json")))?;
-        store::sync_dir(&dir)?;
-        match fs::remove_dir(&dir) {
-            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-            done => done,
-        }
-    }
-
-    /// Those of `layers` that no image names but, it may be, those of `keys`, and no pull is about to.
-    fn unnamed_without(&self, keys: &[Key], layers: &[String]) -> Vec<String> {
+    /// Those of `layers` that no image names but, it may be, those of `keys`, no environment, and no pull is about to.
+    pub(super) fn unnamed_without(&self, keys: &[Key], layers: &[String]) -> Vec<String> {
         let images = self.images();
         let others = images.iter().filter(|(key, _)| !keys.contains(key));
-        let named: HashSet<&String> = others.flat_map(|(_, image)| &image.info.layers).collect();
+        let environments = self.environments();
+        let exact = environments.values().flat_map(|environment| environment.layers_kept());
+        let named: HashSet<&String> = others.flat_map(|(_, image)| &image.info.layers).chain(exact).collect();
         layers.iter().filter(|layer| !named.contains(layer) && !self.pins.holds(layer)).cloned().collect()
     }
 
-    fn discard(&self, digest: &str) -> io::Result<()> {
+    pub(super) fn discard(&self, digest: &str) -> io::Result<()> {
         let scratch = Scratch::create(&self.dir).map_err(io::Error::other)?;
         match fs::rename(self.layer_dir(digest), scratch.path().join("layer")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

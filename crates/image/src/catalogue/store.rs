@@ -10,7 +10,7 @@ use std::{
 use api::{Result, image::ImageInfo};
 use serde::{Deserialize, Serialize};
 
-use super::{Images, LayerFiles, Resolved, disk, known::KNOWN};
+use super::{Images, Key, LayerFiles, Resolved, disk, environment::ENVIRONMENTS, known::KNOWN};
 use crate::{
     import::{BLOB, META},
     pull::blobs::BLOBS,
@@ -44,7 +44,7 @@ pub struct Lock(#[allow(dead_code)] File);
 
 /// The images, and the lock where nobody else has the directory open.
 pub fn open(dir: &Path, remote: &Path) -> Result<(Images, Option<Lock>)> {
-    for part in [LAYERS, IMAGES, KNOWN, BLOBS, TMP] {
+    for part in [LAYERS, IMAGES, ENVIRONMENTS, KNOWN, BLOBS, TMP] {
         fs::create_dir_all(dir.join(part)).map_err(disk("create the catalogue"))?;
     }
     sync_dir(dir).map_err(disk("create the catalogue"))?;
@@ -99,7 +99,7 @@ fn load_image(dir: &Path, remote: &Path, path: &Path) -> io::Result<Resolved> {
     let info: ImageInfo = serde_json::from_slice(&fs::read(path)?)?;
     let layers =
         info.layers.iter().map(|digest| load_layer(dir, remote, digest)).collect::<io::Result<_>>()?;
-    Ok(Resolved { info, layers })
+    Ok(Resolved { info, layers, parts: Vec::new() })
 }
 
 /// What stands beside a published layer.
@@ -133,6 +133,26 @@ pub fn seal(layer: &Path, manifest: &Manifest) -> io::Result<()> {
     }
     write_synced(&layer.join(MANIFEST), &serde_json::to_vec_pretty(manifest)?)?;
     sync_dir(layer)
+}
+
+/// Renames a written record to `<names>/<name>/<version>.json`.
+pub fn name(names: &Path, name: &str, version: &str, written: &Path) -> io::Result<()> {
+    let dir = names.join(name);
+    fs::create_dir_all(&dir)?;
+    fs::rename(written, dir.join(format!("{version}.json")))?;
+    sync_dir(&dir)?;
+    sync_dir(names)
+}
+
+/// Removes `<names>/<name>/<version>.json`.
+pub fn unname(names: &Path, (name, version): &Key) -> io::Result<()> {
+    let dir = names.join(name);
+    fs::remove_file(dir.join(format!("{version}.json")))?;
+    sync_dir(&dir)?;
+    match fs::remove_dir(&dir) {
+        Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        done => done,
+    }
 }
 
 pub fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {

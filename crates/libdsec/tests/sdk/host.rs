@@ -149,6 +149,7 @@ fn image(query: &ImportQuery, size_bytes: u64) -> ImageInfo {
         size_bytes,
         created_ms: 1_000,
         in_use: 0,
+        usage: Default::default(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::{
     Result,
     arrow::{BoxStream, ByteStream, Images},
+    environment::{EnvironmentInfo, EnvironmentRequest},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
     pull::{PullEvent, PullRequest, RESOLVE_MS_MAX},
     store::{ImageListQuery, LayerStatus, PublishReport},
@@ -89,6 +90,26 @@ impl Images for EdgeClient {
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
         let path = format!("/v1/images/{}/layers", encode(reference));
         self.origin.json(self.origin.request(Method::GET, path), DEADLINE).await
+    }
+
+    async fn environment_create(&self, request: EnvironmentRequest) -> Result<EnvironmentInfo> {
+        request.validate()?;
+        let request = self.origin.request_json(Method::POST, "/v1/environments".into(), &request)?;
+        self.origin.json(request, DEADLINE).await
+    }
+
+    async fn environment_list(&self) -> Result<Vec<EnvironmentInfo>> {
+        self.origin.json(self.origin.request(Method::GET, "/v1/environments".into()), DEADLINE).await
+    }
+
+    async fn environment_inspect(&self, reference: &str) -> Result<EnvironmentInfo> {
+        let path = format!("/v1/environments/{}", encode(reference));
+        self.origin.json(self.origin.request(Method::GET, path), DEADLINE).await
+    }
+
+    async fn environment_remove(&self, reference: &str) -> Result<()> {
+        let path = format!("/v1/environments/{}", encode(reference));
+        self.origin.done(self.origin.request(Method::DELETE, path), DEADLINE).await
     }
 }
 

@@ -21,7 +21,7 @@ type To = Arc<dyn Front>;
 /// `blake3:` and 64 digits, or two names of at most 63 bytes and a colon.
 const REFERENCE_BYTES_MAX: usize = 128;
 
-fn reference(call: &Call) -> Result<String> {
+pub(super) fn reference(call: &Call) -> Result<String> {
     let text = call.text("reference").unwrap_or_default();
     let ok = (1..=REFERENCE_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-:".contains(&b))

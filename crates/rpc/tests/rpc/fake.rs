@@ -459,6 +459,7 @@ impl Images for FakeEdge {
             size_bytes,
             created_ms: 1,
             in_use: 0,
+            usage: Default::default(),
         };
         self.images.lock().unwrap().insert(format!("{}:{}", image.name, image.version), image.clone());
         Ok(image)
