@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent / "dsec"
-FILES = ["_async.py", "_async_disk.py"]
+FILES = ["_async.py", "_async_disk.py", "_async_images.py"]
 # In order; the first that matches wins.
 RULES = [
     (r'"""The async face\..*', '"""The sync face. Made of `_async.py` by `python/sync_face.py`: change that one."""'),
-    (r'"""The async face of (.*)\. `.*', r'"""The sync face of \1. Made of `_async_disk.py` by `python/sync_face.py`: change that one.'),
+    (
+        r'"""The async face of (.*)\. `_sync(_\w+)\.py`.*?(?P<end>"{3}|)$',
+        r'"""The sync face of \1. Made of `_async\2.py` by `python/sync_face.py`: change that one.\g<end>',
+    ),
     (r"(?<=from )\._async_disk\b", "._sync_disk"),
     (r"\b_awaiting\b", "_waiting"),
     (r"\basync (def|for|with) ", r"\1 "),
@@ -31,7 +34,7 @@ RULES = [
 
 def sync_face(text: str) -> str:
     for pattern, replacement in RULES:
-        text = re.sub(pattern, replacement, text)
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return text
 
 

@@ -40,6 +40,8 @@ from ._errors import (
 from ._results import (
     Checkpoint,
     Dropped,
+    EnvironmentInfo,
+    EnvironmentPart,
     Event,
     ExecInfo,
     ExecResult,
@@ -49,25 +51,28 @@ from ._results import (
     ImageInfo,
     Output,
     PackReport,
+    PublishReport,
     SandboxInfo,
     Scrubbed,
     TreeReport,
     WatchEvent,
 )
-from ._sync import Connection, Files, Images, Process, Sandbox
+from ._sync import Connection, Files, Process, Sandbox
 from ._sync_disk import Sandboxes
+from ._sync_images import Environments, Images
 from ._async import (
     AsyncConnection,
     AsyncFiles,
-    AsyncImages,
     AsyncProcess,
     AsyncSandbox,
 )
 from ._async_disk import AsyncSandboxes
+from ._async_images import AsyncEnvironments, AsyncImages
 
 __all__ = [
     "AlreadyExists",
     "AsyncConnection",
+    "AsyncEnvironments",
     "AsyncFiles",
     "AsyncImages",
     "AsyncProcess",
@@ -81,6 +86,9 @@ __all__ = [
     "DeadlineExceeded",
     "DiskFull",
     "Dropped",
+    "EnvironmentInfo",
+    "EnvironmentPart",
+    "Environments",
     "Error",
     "Event",
     "ExecInfo",
@@ -102,6 +110,7 @@ __all__ = [
     "Paused",
     "PermissionDenied",
     "Process",
+    "PublishReport",
     "QuotaExceeded",
     "RateLimited",
     "Sandbox",

@@ -238,3 +238,39 @@ def pack_request(
     if newer_than is not None:
         scrub["newer_than"] = newer_than
     return json.dumps({"name": name, "version": version, "kind": kind, "scrub": scrub})
+
+
+def merge_request(version: str, threshold: Size | None) -> str:
+    """The JSON of a `MergeRequest`."""
+    asked: dict[str, Any] = {"version": version}
+    if threshold is not None:
+        asked["threshold_bytes"] = size("threshold", threshold)
+    return json.dumps(asked)
+
+
+def environment_request(
+    name: str,
+    image: str,
+    *,
+    version: str,
+    workspaces: Layers,
+    toolkits: Layers,
+    follow: Layers,
+    env: Mapping[str, str] | None,
+    user: str | None,
+    workdir: str | None,
+) -> str:
+    """The JSON of an `EnvironmentRequest`."""
+    return json.dumps(
+        {
+            "name": name,
+            "version": version,
+            "image": image,
+            "workspaces": _layers(workspaces),
+            "toolkits": _layers(toolkits),
+            "follow": _layers(follow),
+            "env": dict(env or {}),
+            "user": user,
+            "workdir": workdir,
+        }
+    )

@@ -186,13 +186,16 @@ def sandbox_infos(text: str) -> list[SandboxInfo]:
     return [sandbox_info(one) for one in json.loads(text)]
 
 
+LayerKind = Literal["base", "workspace", "toolkit"]
+
+
 @dataclass(frozen=True)
 class ImageInfo:
     """A layer, or a stack of them, in the catalogue."""
 
     name: str
     version: str
-    kind: Literal["base", "workspace", "toolkit"]
+    kind: LayerKind
     digest: str
     layers: list[str]
     user: str | None
@@ -202,6 +205,9 @@ class ImageInfo:
     size: int
     created: datetime
     in_use: int
+    uses: int
+    """Sandboxes created of it on its node, ever."""
+    last_used: datetime | None
 
 
 def image_info(data: dict[str, Any]) -> ImageInfo:
@@ -219,11 +225,90 @@ def image_info(data: dict[str, Any]) -> ImageInfo:
         size=data["size_bytes"],
         created=_time(data["created_ms"]),
         in_use=data["in_use"],
+        uses=data["usage"]["sandboxes"],
+        last_used=_last_used(data["usage"]),
     )
+
+
+def _last_used(usage: dict[str, Any]) -> datetime | None:
+    return _time(usage["last_ms"]) if usage["sandboxes"] else None
 
 
 def image_infos(text: str) -> list[ImageInfo]:
     return [image_info(one) for one in json.loads(text)]
+
+
+@dataclass(frozen=True)
+class PublishReport:
+    """What a publish has sent; all counts are 0 where the store had everything. `bytes_sent` is compressed."""
+
+    image: ImageInfo
+    layers_sent: int
+    objects_sent: int
+    bytes_sent: int
+
+
+def publish_report(data: dict[str, Any]) -> PublishReport:
+    return PublishReport(
+        image_info(data["image"]), data["layers_sent"], data["objects_sent"], data["bytes_sent"]
+    )
+
+
+@dataclass(frozen=True)
+class EnvironmentPart:
+    """An image of an environment, as it was named. `digest` is None where it is followed and is not there."""
+
+    kind: LayerKind
+    reference: str
+    follow: bool
+    digest: str | None
+
+
+@dataclass(frozen=True)
+class EnvironmentInfo:
+    """What an environment means: the sandboxes of one created now. `digest` is None where a part is not there."""
+
+    name: str
+    version: str
+    parts: list[EnvironmentPart]
+    digest: str | None
+    layers: list[str]
+    user: str | None
+    workdir: str | None
+    env: dict[str, str]
+    files: int
+    size: int
+    created: datetime
+    in_use: int
+    uses: int
+    """Sandboxes created of it on its node, ever."""
+    last_used: datetime | None
+
+
+def environment_info(data: dict[str, Any]) -> EnvironmentInfo:
+    config = data["config"]
+    return EnvironmentInfo(
+        name=data["name"],
+        version=data["version"],
+        parts=[
+            EnvironmentPart(one["kind"], one["reference"], one["follow"], one.get("digest")) for one in data["parts"]
+        ],
+        digest=data.get("digest"),
+        layers=data["layers"],
+        user=config["user"],
+        workdir=config["workdir"],
+        env=config["env"],
+        files=data["files"],
+        size=data["size_bytes"],
+        created=_time(data["created_ms"]),
+        in_use=data["in_use"],
+        uses=data["usage"]["sandboxes"],
+        last_used=_last_used(data["usage"]),
+    )
+
+
+def environment_infos(text: str) -> list[EnvironmentInfo]:
+    return [environment_info(one) for one in json.loads(text)]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ._waiting import run
 from ._client import Client
 from ._errors import NotFound
 from ._options import Command, Data, Duration, Size, SpecOptions
-from ._results import Dropped, Event, ExecInfo, ExecResult, Exit, FileInfo, HttpResponse, ImageInfo
+from ._results import Dropped, Event, ExecInfo, ExecResult, Exit, FileInfo, HttpResponse
 from ._results import Output, SandboxInfo, StreamName, TreeReport, WatchEvent
 
 if TYPE_CHECKING:
@@ -533,71 +533,3 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class Images:
-    """The catalogue. `reference` is "name", "name:version" or a digest."""
-
-    def __init__(self, client: Client | None = None) -> None:
-        self._native = _client.native(client).images()
-
-    def list(self) -> list[ImageInfo]:
-        return _results.image_infos(run(self._native.list()))
-
-    def inspect(self, reference: str) -> ImageInfo:
-        """Raises `NotFound`."""
-        return _results.image_info(json.loads(run(self._native.inspect(reference))))
-
-    def remove(self, reference: str) -> None:
-        """Raises `NotFound`; `Conflict` while a sandbox lives on it."""
-        run(self._native.remove(reference))
-
-    def import_path(
-        self,
-        name: str,
-        path: LocalPath,
-        *,
-        kind: Literal["base", "workspace", "toolkit"] = "base",
-        version: str = "latest",
-        prefix: str | None = None,
-        owner: str | None = None,
-        user: str | None = None,
-        workdir: str | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> ImageInfo:
-        """A directory, a tar (plain, gzip, zstd), `docker save` or an OCI archive becomes a layer.
-
-        `prefix` puts the tree under a directory of the sandbox, `owner` ("uid:gid") gives every file to one user;
-        `user`, `workdir` and `env` are the defaults of a base that brings none.
-        """
-        query = _options.import_query(
-            name, kind=kind, version=version, prefix=prefix, owner=owner, user=user, workdir=workdir, env=env
-        )
-        return _results.image_info(json.loads(run(self._native.import_path(path, query))))
-
-    def pull(
-        self,
-        reference: str,
-        *,
-        name: str | None = None,
-        version: str | None = None,
-        kind: Literal["base", "workspace", "toolkit"] = "base",
-        platform: str | None = None,
-        credentials: tuple[str, str] | None = None,
-        plain_http: bool = False,
-    ) -> ImageInfo:
-        """An image of an OCI registry ("registry.example.org/team/app:1.2") comes to the node, which fetches what it has not yet.
-
-        `name` and `version` are what it is called here: else the last part of the repository, and the tag.
-        `credentials` is a user name and a password or token. Raises `Unauthenticated`, `NotFound`, `Unreachable`.
-        """
-        request = _options.pull_request(
-            reference,
-            name=name,
-            version=version,
-            kind=kind,
-            platform=platform,
-            credentials=credentials,
-            plain_http=plain_http,
-        )
-        return _results.image_info(json.loads(run(self._native.pull(request))))

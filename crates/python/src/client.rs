@@ -10,7 +10,7 @@ use crate::{
     call::Call,
     error,
     feed::Feed,
-    images::Images,
+    images::{Environments, Images},
     orphan::{self, Parcel, Parcels},
     runtime::{self, PerProcess, Shared},
     sandbox::Sandbox,
@@ -117,6 +117,10 @@ impl Client {
 
     fn images(&self) -> Images {
         Images(self.0.clone())
+    }
+
+    fn environments(&self) -> Environments {
+        Environments(self.0.clone())
     }
 }
 

@@ -37,6 +37,7 @@ fn _dsec(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<files::Files>()?;
     module.add_class::<files::Watch>()?;
     module.add_class::<images::Images>()?;
+    module.add_class::<images::Environments>()?;
     module.add_class::<port::Connection>()?;
     module.add_class::<process::Process>()?;
     module.add_class::<sandbox::Sandbox>()?;

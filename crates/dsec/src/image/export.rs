@@ -1,11 +1,8 @@
 //! image export: an image becomes a file, or goes down a pipe.
 
-use std::{
-    io::IsTerminal,
-    path::{Path, PathBuf},
-};
+use std::{io::IsTerminal, path::PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::ValueEnum;
 use futures_util::StreamExt;
 use libdsec::{ByteStream, Client, ExportFormat};
@@ -53,49 +50,27 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     if file.is_none() && std::io::stdout().is_terminal() {
         return Err(anyhow!("an archive is not for a terminal: name a file with -o, or use a pipe").into());
     }
-    let archive = Client::from_env()?.images().export(&args.image, format).await?;
+    let images = Client::from_env()?.images();
+    let bar = print::bytes_bar(None, "exporting", json);
     let Some(file) = file else {
-        write(archive, tokio::io::stdout(), json).await?;
+        write(images.export(&args.image, format).await?, tokio::io::stdout(), &bar).await?;
+        bar.finish_and_clear();
         return Ok(0);
     };
-    let bytes = to_file(archive, &file, json).await?;
+    let exported = images.export_path(&args.image, format, &file, |bytes| bar.set_position(bytes)).await;
+    bar.finish_and_clear();
+    let bytes = exported?;
     if json {
         print::json(&serde_json::json!({"exported": args.image, "bytes": bytes}))?;
     }
     Ok(0)
 }
 
-/// A file appears under its name when it is whole. What is there and no file (a pipe, a device) is written to as it is.
-async fn to_file(archive: ByteStream, path: &Path, json: bool) -> Result<u64, Failure> {
-    let open = async |path: &Path| {
-        let file = tokio::fs::File::create(path).await;
-        file.with_context(|| format!("writing {}", path.display()))
-    };
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return write(archive, open(path).await?, json).await;
-    }
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let written = write(archive, open(&partial).await?, json).await;
-    let placed = written.and_then(|bytes| {
-        let renamed = std::fs::rename(&partial, path);
-        renamed.with_context(|| format!("writing {}", path.display()))?;
-        Ok(bytes)
-    });
-    if placed.is_err() {
-        // The first error is the one to tell.
-        let _ = std::fs::remove_file(&partial);
-    }
-    placed
-}
-
 async fn write(
     mut archive: ByteStream,
     mut out: impl AsyncWrite + Unpin,
-    json: bool,
-) -> Result<u64, Failure> {
-    let bar = print::bytes_bar(None, "exporting", json);
+    bar: &indicatif::ProgressBar,
+) -> Result<(), Failure> {
     let mut bytes = 0;
     while let Some(part) = archive.next().await {
         let part = part?;
@@ -103,7 +78,5 @@ async fn write(
         bytes += part.len() as u64;
         bar.set_position(bytes);
     }
-    out.flush().await?;
-    bar.finish_and_clear();
-    Ok(bytes)
+    Ok(out.flush().await?)
 }

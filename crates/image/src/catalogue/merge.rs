@@ -11,7 +11,7 @@ use api::{
 };
 
 use super::{
-    Catalogue, Images, disk,
+    Catalogue, Images, disk, environment,
     publish::{Draft, Part},
     store::{self, Scratch},
 };
@@ -28,6 +28,7 @@ impl Catalogue {
         let image = self.resolve(reference, None)?;
         let key = (image.info.name.clone(), request.version.clone());
         free(&self.images(), &key)?;
+        environment::check_free(&self.environments(), &key)?;
         let readers = self.open_layers(&image)?;
         let sizes: Vec<u64> = readers.iter().map(Reader::size_bytes).collect();
         let ranges = plan_merge(&sizes, request.threshold_bytes);
