@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
     ("python.md", 8, (3, 10), "error"),
     ("disk.md", 1, (3, 10), "error"),
+    ("environments.md", 1, (3, 10), "error"),
     ("mini-swe-agent.md", 1, (3, 10), "ignore"),
     ("mcp.md", 2, (3, 10), "ignore"),
     ("inspect.md", 1, (3, 11), "ignore"),

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bench::{create, disk, exec, floor, idle, node::Node, report::Report, transfer};
+use bench::{create, disk, exec, floor, idle, node::Node, report::Report, transfer, upgrade};
 
-const SECTIONS: [&str; 9] =
-    ["floor", "create", "exec", "sustained", "batch", "file", "stream", "disk", "idle"];
+const SECTIONS: [&str; 10] =
+    ["floor", "create", "exec", "sustained", "batch", "file", "stream", "disk", "upgrade", "idle"];
 const CREATE_RUNS: usize = 300;
 const EXEC_RUNS: usize = 500;
 const FLOOR_RUNS: usize = 200;
@@ -42,6 +42,7 @@ async fn run(wanted: &[String]) -> Result<()> {
             "file" => transfer::file(&node, LARGE_BYTES, &mut report).await?,
             "stream" => transfer::output(&node, LARGE_BYTES, &mut report).await?,
             "disk" => disk::measure(&node, DISK_RUNS, &mut report).await?,
+            "upgrade" => upgrade::measure(&node, &mut report).await?,
             _ => idle::measure(&node, IDLE_LIVE, &mut report).await?,
         }
     }

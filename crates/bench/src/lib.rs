@@ -15,3 +15,4 @@ pub mod node;
 pub mod process;
 pub mod report;
 pub mod transfer;
+pub mod upgrade;
