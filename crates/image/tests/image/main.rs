@@ -7,6 +7,7 @@
 
 mod archive;
 mod catalogue;
+mod crash;
 mod export;
 mod fuzz;
 mod hostile;
