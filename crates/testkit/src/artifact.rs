@@ -26,8 +26,14 @@ impl Artifacts {
                 Some(target.join("static/x86_64-unknown-linux-gnu/fast/aether")),
                 "cargo xtask ci",
             )?,
-            rootfs: one("DSEC_TEST_ROOTFS", newest(&target.join("images")), "cargo xtask image --test")?,
+            rootfs: one("DSEC_TEST_ROOTFS", newest("test"), "cargo xtask image --test")?,
         })
+    }
+
+    /// The root file system of that name, in a tar: `python`, `node`, `java`. Errors: how to build it.
+    pub fn image(name: &str) -> Result<PathBuf> {
+        let variable = format!("DSEC_TEST_{}", name.to_uppercase());
+        one(&variable, newest(name), &format!("cargo xtask image --name {name}"))
     }
 }
 
@@ -40,13 +46,14 @@ fn one(variable: &str, built: Option<PathBuf>, how: &str) -> Result<PathBuf> {
     }
 }
 
-/// The newest `test-*.tar`.
-fn newest(images: &Path) -> Option<PathBuf> {
+/// The newest image of that name that was built here.
+fn newest(name: &str) -> Option<PathBuf> {
+    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/images");
     let all = std::fs::read_dir(images).ok()?.flatten();
     all.filter(|e| {
-        let name = e.file_name();
-        let name = name.to_string_lossy();
-        name.starts_with("test-") && name.ends_with(".tar")
+        let file = e.file_name();
+        let file = file.to_string_lossy();
+        file.strip_prefix(name).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(".tar"))
     })
     .max_by_key(|e| e.metadata().and_then(|m| m.modified()).ok())
     .map(|e| e.path())

@@ -43,6 +43,7 @@ const STEPS: &[Step] = &[
         step::run(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
     }),
     ("test image", |state| image::ensure(&image::TEST).map(|path| state.rootfs = path)),
+    ("real images", |_| image::REAL.iter().try_for_each(|recipe| image::ensure(recipe).map(drop))),
     ("tests", tests),
     ("doc tests", doc_tests),
     ("python", python_tests),

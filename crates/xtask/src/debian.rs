@@ -33,6 +33,7 @@ pub const CI: &[&str] = &[
     "binutils",
     "docker-registry",
     "skopeo",
+    "strace",
 ];
 
 /// What makes a lab machine; QEMU and its kernel are unpacked, not installed.

@@ -29,6 +29,9 @@ pub struct Args {
     /// The small image of the tests
     #[arg(long)]
     test: bool,
+    /// One of base, test, python, node, java
+    #[arg(long, conflicts_with = "test")]
+    name: Option<String>,
     /// Also copy it here
     #[arg(long)]
     out: Option<PathBuf>,
@@ -60,6 +63,18 @@ pub const BASE: Recipe = Recipe {
 /// What tests need and no more: it builds in half a minute.
 pub const TEST: Recipe = Recipe { name: "test", packages: &["python3", "busybox-static"] };
 
+/// Real images of other kinds, for the tests that compare them with what tar says: libraries of an interpreter, one large
+/// program, a runtime with certificates made by a script of its package.
+pub const PYTHON: Recipe =
+    Recipe { name: "python", packages: &["python3-venv", "python3-requests", "python3-yaml"] };
+const NODE: Recipe = Recipe { name: "node", packages: &["nodejs", "node-semver"] };
+const JAVA: Recipe = Recipe { name: "java", packages: &["openjdk-17-jre-headless"] };
+/// Those three; tests find them where they are built.
+pub const REAL: [&Recipe; 3] = [&PYTHON, &NODE, &JAVA];
+
+/// All that have a name.
+const RECIPES: [&Recipe; 5] = [&BASE, &TEST, &PYTHON, &NODE, &JAVA];
+
 /// Runs in the new root. pip may install into it: a sandbox is thrown away, so Debian's guard would only be in the way.
 const FINISH: &str = "set -e
 useradd --create-home --uid 1000 --shell /bin/bash user
@@ -72,7 +87,9 @@ chown user:user /workspace
 /// `cargo xtask image`.
 pub fn run(args: &Args) -> Result<()> {
     debian::ensure(debian::IMAGE)?;
-    let path = ensure(if args.test { &TEST } else { &BASE })?;
+    let name = args.name.as_deref().unwrap_or(if args.test { TEST.name } else { BASE.name });
+    let recipe = RECIPES.into_iter().find(|recipe| recipe.name == name);
+    let path = ensure(recipe.with_context(|| format!("no image `{name}`"))?)?;
     if let Some(out) = &args.out {
         let part = out.with_extension("part");
         fs::copy(&path, &part).with_context(|| format!("cannot write {}", part.display()))?;
@@ -129,6 +146,8 @@ impl Recipe {
         let mut build = step::command("unshare");
         build.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "mmdebstrap"]);
         build.args(OPTIONS).arg(format!("--include={}", self.packages.join(",")));
+        // Packages of Java link to manuals, which are left out, and need their directory for it.
+        build.arg("--setup-hook=mkdir -p \"$1/usr/share/man/man1\"");
         build.arg(format!("--customize-hook=chroot \"$1\" sh -c '{FINISH}'"));
         build.arg(suite).arg(&tar).arg(&sources);
         build.env("TMPDIR", scratch).env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");

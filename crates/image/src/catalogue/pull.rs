@@ -105,6 +105,8 @@ impl Catalogue {
         });
         let scratch = Scratch::create(&self.dir)?;
         let blobs = Blobs::new(&self.dir);
+        // A pull that was killed after it had named its layers has left their blobs, and this one asks for none of them.
+        resolved.blobs.iter().for_each(|blob| blobs.take_along(&blob.hex));
         let fetch = Fetch { registry, blobs: &blobs, scratch: scratch.path(), progress };
         let stack = Stack { options: &options, limits: &self.limits, scratch: scratch.path(), known: &found };
         let layers = make(stack, resolved, &fetch, &wanted, runtime)?;

@@ -51,6 +51,7 @@ pub fn open(dir: &Path, remote: &Path) -> Result<(Images, Option<Lock>)> {
     let lock = lock(dir).map_err(disk("lock the catalogue"))?;
     if lock.is_some() {
         sweep(&dir.join(TMP)).map_err(disk("sweep the catalogue"))?;
+        sweep_names(&dir.join(IMAGES)).map_err(disk("sweep the catalogue"))?;
     } else {
         tracing::warn!(dir = %dir.display(), "the catalogue is open elsewhere: its scratch directories are left alone");
     }
@@ -73,6 +74,17 @@ fn sweep(tmp: &Path) -> io::Result<()> {
             fs::remove_dir_all(entry.path())?;
         } else {
             fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the directories of names that have no version: what was killed between the two.
+fn sweep_names(images: &Path) -> io::Result<()> {
+    for name in fs::read_dir(images)? {
+        match fs::remove_dir(name?.path()) {
+            Err(e) if e.kind() != io::ErrorKind::DirectoryNotEmpty => return Err(e),
+            _ => {}
         }
     }
     Ok(())

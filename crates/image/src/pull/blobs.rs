@@ -45,6 +45,11 @@ impl Blobs {
         File::open(&self.dir)?.sync_all()
     }
 
+    /// Removes at the end what an earlier pull may have left of one, wanted again or not.
+    pub fn take_along(&self, hex: &str) {
+        self.own(self.dir.join(hex));
+    }
+
     fn own(&self, path: PathBuf) {
         self.mine.lock().unwrap_or_else(PoisonError::into_inner).push(path);
     }

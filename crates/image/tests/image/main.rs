@@ -7,6 +7,7 @@
 
 mod archive;
 mod catalogue;
+mod crash;
 mod environment;
 mod export;
 mod fuzz;
