@@ -22,7 +22,7 @@ use crate::{
         TarReport, WatchEvent, WatchQuery, WriteQuery,
     },
     frame::{ClientFrame, ServerFrame},
-    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
@@ -141,6 +141,10 @@ pub trait Images: Send + Sync {
     async fn image_remove(&self, reference: &str) -> Result<()>;
     /// Takes as long as its layers are large. Errors: `not_found`, `already_exists`.
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo>;
+    /// Another name for the layers of an image, which may have another config there. Errors: `not_found`.
+    async fn image_tag(&self, _reference: &str, _request: TagRequest) -> Result<ImageInfo> {
+        Err(Error::new(Code::Unsupported, "this node gives images no other names"))
+    }
     /// An archive, as it is made. Errors: `not_found`, `invalid_argument` where the format cannot hold the image.
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream>;
     /// Sends what the store that nodes share does not have of an image. Errors: `not_found`, `unsupported` (there is no

@@ -2,16 +2,22 @@
 
 mod export;
 mod merge;
+mod tag;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use export::{ExportFormat, ExportQuery};
 pub use merge::{MERGE_THRESHOLD_BYTES, MergeRequest};
+pub use tag::TagRequest;
 
-use crate::{Error, Result, spec};
+use crate::{Error, Result, limit, spec};
+
+/// The name that steps of builds have among the images: each version is a step. Nothing but its being said here and
+/// left out of lists for people sets it apart.
+pub const BUILD_CACHE: &str = "build-cache";
 
 /// The place of a layer in a composition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -114,6 +120,53 @@ pub struct ImageConfig {
     pub workdir: Option<String>,
     #[serde(default)]
     pub user: Option<String>,
+    /// For people and registries: nothing here acts on them. Left out where empty, here and below, so that images from
+    /// before they were kept have the digests that they had.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// `8080/tcp`: what the software inside is said to listen on. A port is reached whether or not it is here.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub exposed_ports: BTreeSet<String>,
+}
+
+impl ImageConfig {
+    /// Errors: `invalid_argument`.
+    pub fn validate(&self) -> Result<()> {
+        spec::check_env(&self.env)?;
+        if let Some(workdir) = &self.workdir {
+            spec::check_absolute("config.workdir", workdir)?;
+        }
+        if let Some(user) = &self.user {
+            spec::check_text("config.user", user)?;
+        }
+        let bytes: usize = self.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if bytes > limit::IMAGE_LABELS_BYTES_MAX || self.labels.contains_key("") {
+            return Err(Error::invalid(format!(
+                "config.labels: expected names that are not empty, and at most {} bytes in all",
+                limit::IMAGE_LABELS_BYTES_MAX
+            )));
+        }
+        if self.exposed_ports.len() > limit::EXPOSED_PORTS_MAX {
+            return Err(Error::invalid(format!(
+                "config.exposed_ports: more than {} ports",
+                limit::EXPOSED_PORTS_MAX
+            )));
+        }
+        match self.exposed_ports.iter().find(|port| !is_port(port)) {
+            Some(port) => Err(Error::invalid(format!(
+                "config.exposed_ports: `{port}` is not 1 to 65535 and `/tcp`, `/udp` or `/sctp`"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether `text` is a port and a protocol, in the one way to write it.
+pub fn is_port(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(number, protocol)| {
+        let number = number.parse().ok().filter(|port: &u16| *port > 0 && port.to_string() == number);
+        number.is_some() && ["tcp", "udp", "sctp"].contains(&protocol)
+    })
 }
 
 /// A named, versioned stack of EROFS layers (one, or one for each OCI layer). `digest` names the stack.
@@ -130,6 +183,9 @@ pub struct ImageInfo {
     pub files: u64,
     pub size_bytes: u64,
     pub created_ms: u64,
+    /// Of a pack or a step of a build: the digest of the image that it was made on, which may be gone by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built_on: Option<String>,
     /// Sandboxes that live on it now.
     #[serde(default)]
     pub in_use: u32,

@@ -54,6 +54,10 @@ pub const DISK_BYTES_MIN: u64 = 1 << 20;
 pub const LAYERS_MAX: usize = 64;
 /// Labels of one sandbox.
 pub const LABELS_MAX: usize = 32;
+/// Names and values of an image's labels: each list of images carries them.
+pub const IMAGE_LABELS_BYTES_MAX: usize = 64 << 10;
+/// Ports that an image is said to listen on.
+pub const EXPOSED_PORTS_MAX: usize = 256;
 /// Checkpoints of one sandbox: each may hold as many bytes of the node's disk as the sandbox itself may.
 pub const CHECKPOINTS_MAX: usize = 8;
 /// Patterns of one scrub: each is tried on each path.

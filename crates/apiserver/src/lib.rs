@@ -16,7 +16,7 @@ use api::{
     Code, EdgeId, Error, Result, SandboxId,
     arrow::{BoxStream, ByteStream, Chronus, Edge, Front, Images},
     environment::{EnvironmentInfo, EnvironmentRequest},
-    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
@@ -141,6 +141,9 @@ impl Images for Apiserver {
     }
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
         self.any_edge()?.image_merge(reference, request).await
+    }
+    async fn image_tag(&self, reference: &str, request: TagRequest) -> Result<ImageInfo> {
+        self.any_edge()?.image_tag(reference, request).await
     }
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
         self.any_edge()?.image_export(reference, query).await

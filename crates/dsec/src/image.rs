@@ -1,4 +1,4 @@
-//! Images: import, pull, export, list, inspect, merge, remove, publish.
+//! Images: import, pull, export, list, inspect, merge, tag, remove, publish.
 
 mod export;
 mod import;
@@ -8,6 +8,7 @@ mod merge;
 mod publish;
 mod pull;
 mod remove;
+mod tag;
 
 use crate::outcome::Outcome;
 
@@ -25,6 +26,8 @@ pub(crate) enum Verb {
     Inspect(inspect::Args),
     /// Merge adjacent layers of an image into a new version with fewer
     Merge(merge::Args),
+    /// Give an image another name
+    Tag(tag::Args),
     /// Remove images
     Rm(remove::Args),
     /// Send images to the store that nodes share
@@ -39,6 +42,7 @@ pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
         Verb::Ls(args) => list::run(args, json).await,
         Verb::Inspect(args) => inspect::run(args).await,
         Verb::Merge(args) => merge::run(args, json).await,
+        Verb::Tag(args) => tag::run(args, json).await,
         Verb::Rm(args) => remove::run(args, json).await,
         Verb::Publish(args) => publish::run(args, json).await,
     }

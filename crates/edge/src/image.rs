@@ -5,6 +5,7 @@ mod environment;
 mod export;
 mod merge;
 mod pull;
+mod tag;
 
 use std::{
     sync::{Arc, Weak},
@@ -15,7 +16,7 @@ use api::{
     Code, Error, Result,
     arrow::{BoxStream, ByteStream, Images, no_store},
     environment::{EnvironmentInfo, EnvironmentRequest},
-    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
     store::{LayerStatus, PublishReport},
 };
@@ -127,6 +128,10 @@ impl Images for EdgeNode {
 
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
         self.merge(reference.to_owned(), request).await
+    }
+
+    async fn image_tag(&self, reference: &str, request: TagRequest) -> Result<ImageInfo> {
+        self.tag(reference, request).await
     }
 
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {

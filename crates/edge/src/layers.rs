@@ -8,7 +8,7 @@ use std::{
 use api::{
     Code, Error, Result,
     environment::{EnvironmentInfo, EnvironmentRequest},
-    image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest, TagRequest},
     pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
     store::{LayerStatus, PublishReport},
@@ -50,6 +50,8 @@ pub trait Layers: Send + Sync {
     fn files(&self, digests: &[String]) -> Result<Vec<LayerFiles>>;
     /// Errors: `not_found`, `already_exists`, `invalid_argument` where there is nothing to merge.
     fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo>;
+    /// Another name for an image's layers. Errors: `not_found`.
+    fn tag(&self, reference: &str, request: &TagRequest) -> Result<ImageInfo>;
     /// Opens the image; what is given back writes the archive. Errors: `not_found`, `invalid_argument`.
     fn export(&self, reference: &str, query: ExportQuery) -> Result<Export>;
     /// Removes layers that nothing names and nobody uses. Returns how many.
@@ -125,6 +127,9 @@ impl Layers for Catalogue {
     }
     fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
         Catalogue::merge(self, reference, request)
+    }
+    fn tag(&self, reference: &str, request: &TagRequest) -> Result<ImageInfo> {
+        Catalogue::tag(self, reference, request)
     }
     fn export(&self, reference: &str, query: ExportQuery) -> Result<Export> {
         let export = Catalogue::export(self, reference, query.format)?;

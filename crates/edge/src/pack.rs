@@ -33,7 +33,11 @@ pub(crate) async fn pack_diff(
     // Its layers stay though it may end meanwhile.
     let _used = parts.uses.hold(sandbox.images(), sandbox.layers(), User::Request);
     let snapshot = sandbox.snapshot().await?;
-    let under = Under { layers: sandbox.layers().to_vec(), config: sandbox.image_config().clone() };
+    let under = Under {
+        layers: sandbox.layers().to_vec(),
+        config: sandbox.image_config().clone(),
+        image: sandbox.images().first().cloned(),
+    };
     let (layers, upper) = (parts.layers.clone(), snapshot.path.join("up"));
     let packing = tokio::task::spawn_blocking(move || layers.pack(&request, &upper, under));
     let packed = tokio::time::timeout(Duration::from_millis(limit::PACK_MS_MAX), packing).await;

@@ -137,6 +137,7 @@ mod tests {
             env: [("A".to_owned(), "image".to_owned()), ("B".to_owned(), "image".to_owned())].into(),
             workdir: Some("/image".into()),
             user: Some(String::new()),
+            ..ImageConfig::default()
         };
         let info = ImageInfo {
             name: name.into(),
@@ -148,6 +149,7 @@ mod tests {
             files: 0,
             size_bytes: 0,
             created_ms: 0,
+            built_on: None,
             in_use: 0,
             usage: Default::default(),
         };

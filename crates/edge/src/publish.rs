@@ -8,7 +8,12 @@ use std::{
     time::Duration,
 };
 
-use api::{Code, Error, Result, arrow::no_store, image::ImageInfo, store::PublishReport};
+use api::{
+    Code, Error, Result,
+    arrow::no_store,
+    image::{BUILD_CACHE, ImageInfo},
+    store::PublishReport,
+};
 use tokio::sync::Semaphore;
 
 use crate::{node::Parts, uses::User};
@@ -55,7 +60,9 @@ pub(crate) async fn publish(parts: &Arc<Parts>, reference: &str) -> Result<Publi
 
 /// Publishes a new image in the background, where the node does that with each; tries again for some minutes.
 pub(crate) fn later(parts: &Arc<Parts>, image: &ImageInfo) {
-    if !parts.layers.shared().is_some_and(|store| store.publishes_all()) {
+    // A step of a build is worth little to another node, and would be sent for each change of a line.
+    let is_step = image.name == BUILD_CACHE;
+    if is_step || !parts.layers.shared().is_some_and(|store| store.publishes_all()) {
         return;
     }
     let reference = format!("{}:{}", image.name, image.version);

@@ -24,6 +24,7 @@ mod pull;
 mod remove;
 mod resolve;
 mod store;
+mod tag;
 
 use std::{
     collections::BTreeMap,

@@ -5,6 +5,7 @@ pub mod import;
 mod merge;
 pub mod pack;
 pub mod pull;
+mod tag;
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ pub use api::{
     frame::Stream as OutputStream,
     image::{
         ExportFormat, ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind, MERGE_THRESHOLD_BYTES,
-        MergeRequest, Usage,
+        MergeRequest, TagRequest, Usage,
     },
     limit,
     pull::{Credentials, PullProgress, PullRequest, Secret},

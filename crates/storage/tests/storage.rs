@@ -33,6 +33,7 @@ fn image(made: &Made) -> ImageInfo {
         files: 1,
         size_bytes: 1,
         created_ms: 1,
+        built_on: None,
         in_use: 3,
         usage: api::image::Usage { sandboxes: 9, last_ms: 9 },
     }

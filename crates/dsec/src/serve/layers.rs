@@ -12,7 +12,7 @@ use std::{
 use api::{
     Code, Error, Result,
     environment::{EnvironmentInfo, EnvironmentRequest},
-    image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest, TagRequest},
     pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
 };
@@ -99,6 +99,10 @@ impl Layers for Mounted {
 
     fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
         Layers::merge(self.catalogue.as_ref(), reference, request)
+    }
+
+    fn tag(&self, reference: &str, request: &TagRequest) -> Result<ImageInfo> {
+        Layers::tag(self.catalogue.as_ref(), reference, request)
     }
 
     fn export(&self, reference: &str, query: ExportQuery) -> Result<Export> {

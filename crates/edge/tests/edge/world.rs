@@ -13,7 +13,7 @@ use api::{
     arrow::{Chronus, Edge, ExecStream},
     exec::{ExecRequest, Exit},
     frame::{ServerFrame, Stream},
-    image::{ExportQuery, ImageConfig, ImageInfo, ImportQuery, LayerKind, MergeRequest},
+    image::{ExportQuery, ImageConfig, ImageInfo, ImportQuery, LayerKind, MergeRequest, TagRequest},
     pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
     spec::{CreateEvent, CreateRequest, Kind, SandboxInfo, SandboxSpec},
@@ -92,6 +92,7 @@ impl Layers for FakeLayers {
             files: 1,
             size_bytes: bytes.len() as u64,
             created_ms: 0,
+            built_on: None,
             in_use: 0,
             usage: Default::default(),
         };
@@ -138,6 +139,14 @@ impl Layers for FakeLayers {
     }
     fn merge(&self, reference: &str, request: &MergeRequest) -> Result<ImageInfo> {
         self.inspect(reference).map(|image| ImageInfo { version: request.version.clone(), ..image })
+    }
+    fn tag(&self, reference: &str, request: &TagRequest) -> Result<ImageInfo> {
+        let mut image = self.inspect(reference)?;
+        let bytes = self.bytes_of(reference);
+        image.name.clone_from(&request.name);
+        image.version.clone_from(&request.version);
+        self.images.lock().unwrap().insert(request.name.clone(), (image.clone(), bytes));
+        Ok(image)
     }
     fn sweep(&self, _in_use: &dyn Fn(&str) -> bool) -> Result<usize> {
         Ok(0)

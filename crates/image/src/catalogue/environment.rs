@@ -129,6 +129,7 @@ impl Catalogue {
             files,
             size_bytes,
             created_ms: record.created_ms,
+            built_on: None,
             in_use: 0,
             usage: Usage::default(),
         };

@@ -56,6 +56,7 @@ impl Catalogue {
             version: key.1.clone(),
             kind: image.info.kind,
             config: image.info.config.clone(),
+            built_on: image.info.built_on.clone(),
             layers: topmost(layers),
         };
         self.publish_draft(draft, &scratch, |images| {

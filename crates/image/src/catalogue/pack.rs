@@ -22,6 +22,8 @@ pub struct Under {
     /// Digests, lowest first. The caller keeps them from being removed.
     pub layers: Vec<String>,
     pub config: ImageConfig,
+    /// The digest of the image, where one is meant.
+    pub image: Option<String>,
 }
 
 impl Catalogue {
@@ -35,7 +37,7 @@ impl Catalogue {
         })?;
         let summary = built.summary.clone();
         let alone = request.kind != LayerKind::Base;
-        let under = if alone { Under::default() } else { under };
+        let under = if alone { Under { image: under.image, ..Under::default() } } else { under };
         // The same layer twice is there once, where it is seen.
         let below = under.layers.iter().filter(|digest| **digest != summary.digest);
         let below = below.map(|digest| store::load_manifest(&self.dir, digest).map(Part::Kept));
@@ -53,6 +55,7 @@ impl Catalogue {
             version: request.version.clone(),
             kind: request.kind,
             config: under.config,
+            built_on: under.image,
             layers,
         };
         let image = self.publish_draft(draft, &scratch, |_| Ok(()))?;

@@ -24,6 +24,7 @@ pub(super) struct Draft {
     pub version: String,
     pub kind: LayerKind,
     pub config: ImageConfig,
+    pub built_on: Option<String>,
     /// Lowest first, no two with one digest.
     pub layers: Vec<Part>,
 }
@@ -64,6 +65,7 @@ impl Catalogue {
             version: query.version.clone(),
             kind: query.kind,
             config: imported.config,
+            built_on: None,
             layers: imported.layers.into_iter().map(Part::Built).collect(),
         };
         self.publish_draft(draft, scratch, |_| Ok(()))
@@ -166,6 +168,7 @@ fn info(draft: &Draft) -> Result<ImageInfo> {
         config: draft.config.clone(),
         layers: digests,
         created_ms: now.as_millis() as u64,
+        built_on: draft.built_on.clone(),
         in_use: 0,
         usage: Usage::default(),
     })
@@ -175,4 +178,24 @@ fn info(draft: &Draft) -> Result<ImageInfo> {
 pub(super) fn stack_digest(layers: &[String], config: &ImageConfig) -> Result<String> {
     let json = serde_json::to_vec(&(layers, config)).map_err(|e| disk("encode an image")(e.into()))?;
     Ok(format!("blake3:{}", blake3::hash(&json).to_hex()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_of_images_from_before_labels_are_as_they_were() {
+        let layers = ["blake3:00".to_owned()];
+        let mut config = ImageConfig { workdir: Some("/w".into()), ..ImageConfig::default() };
+        config.env.insert("A".into(), "b".into());
+        let before = br#"[["blake3:00"],{"env":{"A":"b"},"workdir":"/w","user":null}]"#;
+        let digest = |config: &ImageConfig| stack_digest(&layers, config).unwrap();
+        assert_eq!(digest(&config), format!("blake3:{}", blake3::hash(before).to_hex()));
+        let plain = digest(&config);
+        config.labels.insert("a".into(), "b".into());
+        let labelled = digest(&config);
+        config.exposed_ports.insert("80/tcp".into());
+        assert!(plain != labelled && labelled != digest(&config));
+    }
 }

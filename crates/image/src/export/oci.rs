@@ -140,6 +140,13 @@ fn run_config(config: &ImageConfig) -> Value {
     if let Some(user) = &config.user {
         run["User"] = json!(user);
     }
+    if !config.labels.is_empty() {
+        run["Labels"] = json!(config.labels);
+    }
+    if !config.exposed_ports.is_empty() {
+        let ports = config.exposed_ports.iter().map(|port| (port.clone(), json!({})));
+        run["ExposedPorts"] = Value::Object(ports.collect());
+    }
     run
 }
 

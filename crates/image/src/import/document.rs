@@ -2,7 +2,12 @@
 //!
 //! Invariant: a digest is `sha256:` and 64 lower-case hex digits, or the image is refused.
 
-use api::image::ImageConfig;
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{
+    image::{ImageConfig, is_port},
+    limit,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::error::{Error, Result, show};
@@ -108,12 +113,34 @@ struct RunConfig {
     env: Option<Vec<String>>,
     working_dir: Option<String>,
     user: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    exposed_ports: Option<BTreeMap<String, serde::de::IgnoredAny>>,
 }
 
 #[derive(Deserialize)]
 struct RootFs {
     #[serde(default)]
     diff_ids: Vec<String>,
+}
+
+impl RunConfig {
+    /// Those that fit: what an image says of itself is no reason to refuse it.
+    fn labels(&self) -> BTreeMap<String, String> {
+        let mut bytes = 0;
+        let labels = self.labels.iter().flatten().filter(|(key, _)| !key.is_empty());
+        let fitting = labels.take_while(|(key, value)| {
+            bytes += key.len() + value.len();
+            bytes <= limit::IMAGE_LABELS_BYTES_MAX
+        });
+        fitting.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// As `8080/tcp`, however they were written; what is no port is left out.
+    fn ports(&self) -> BTreeSet<String> {
+        let written = self.exposed_ports.iter().flatten().map(|(port, _)| port);
+        let whole = written.map(|port| if port.contains('/') { port.clone() } else { format!("{port}/tcp") });
+        whole.filter(|port| is_port(port)).take(limit::EXPOSED_PORTS_MAX).collect()
+    }
 }
 
 impl ConfigDocument {
@@ -133,6 +160,8 @@ impl ConfigDocument {
             env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             workdir: filled(&run.working_dir),
             user: filled(&run.user),
+            labels: run.labels(),
+            exposed_ports: run.ports(),
         }
     }
     /// The hashes of the decompressed layers; empty where the image does not tell.

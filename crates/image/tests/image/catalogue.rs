@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use api::{Code, image::ImageInfo};
+use api::{
+    Code,
+    image::{ImageConfig, ImageInfo, TagRequest},
+};
 use image::Catalogue;
 
 use crate::{archive::Tar, *};
@@ -197,4 +200,29 @@ fn a_reader_that_fails_leaves_nothing() {
     assert_eq!((count(dir.path(), "tmp"), count(dir.path(), "layers")), (0, 0));
     let missing = catalogue.import_dir(&query(), Path::new("/nonexistent")).unwrap_err();
     assert_eq!(missing.code, Code::InvalidArgument);
+}
+
+#[test]
+fn a_tag_is_another_name_and_may_have_another_config() {
+    let dir = scratch();
+    let catalogue = Catalogue::open(dir.path()).unwrap();
+    let image = import(&catalogue, "base", "1", "x");
+    let replaced = import(&catalogue, "app", "latest", "replaced");
+    let tagged = catalogue.tag("base:1", &TagRequest::new("app")).unwrap();
+    assert_eq!((&tagged.digest, &tagged.layers), (&image.digest, &image.layers));
+    assert!(catalogue.inspect(&replaced.digest).is_err(), "nothing names it any more");
+    let config = ImageConfig { user: Some("me".into()), ..ImageConfig::default() };
+    let request = TagRequest { config: Some(config.clone()), ..TagRequest::new("other") };
+    let other = catalogue.tag("app", &request).unwrap();
+    assert_eq!((&other.layers, &other.config), (&image.layers, &config));
+    assert_ne!(other.digest, image.digest);
+    // The layers stay with the last of their names.
+    for gone in ["base:1", "app"] {
+        catalogue.remove(gone, &|_| false).unwrap();
+        catalogue.sweep(&|_| false).unwrap();
+        assert_eq!(count(dir.path(), "layers"), 1);
+    }
+    assert_eq!(catalogue.tag("base:1", &request).unwrap_err().code, Code::NotFound);
+    catalogue.remove("other", &|_| false).unwrap();
+    assert_eq!((count(dir.path(), "layers"), count(dir.path(), "tmp")), (0, 0));
 }

@@ -52,6 +52,9 @@ fn an_oci_export_imported_again_has_the_same_layers() {
     let catalogue = Catalogue::open(dir.path()).unwrap();
     let image = import_as(&catalogue, "image", &oci::Layout::new(oci::layers()).bytes());
     assert_eq!(image.layers.len(), 3);
+    assert_eq!(image.config.labels, [("org.example.one".to_owned(), "1".to_owned())].into());
+    let ports = ["53/udp", "8080/tcp", "99/tcp"].map(str::to_owned);
+    assert_eq!(image.config.exposed_ports, ports.into());
     for format in [ExportFormat::Oci, ExportFormat::Docker] {
         let bytes = export(&catalogue, "image", format);
         assert!(bytes == export(&catalogue, "image", format), "{format:?}: the same bytes each time");
@@ -197,6 +200,9 @@ fn skopeo_takes_it() {
             (&config["config"]["WorkingDir"], &config["config"]["User"]),
             (&"/srv".into(), &"app:app".into())
         );
+        assert_eq!(config["config"]["Labels"], serde_json::json!({"org.example.one": "1"}));
+        let ports = serde_json::json!({"53/udp": {}, "8080/tcp": {}, "99/tcp": {}});
+        assert_eq!(config["config"]["ExposedPorts"], ports);
         // All digests are checked on the way.
         let copy = dir.path().join(format!("{transport}-copy"));
         skopeo(&["--insecure-policy", "copy", &source, &format!("dir:{}", copy.display())]);

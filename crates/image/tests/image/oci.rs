@@ -31,6 +31,8 @@ impl Layout {
             "architecture": "amd64", "os": "linux",
             "config": {
                 "Env": ["PATH=/usr/bin", "EMPTY=", "EQ=a=b"], "WorkingDir": "/srv", "User": "app:app",
+                "Labels": {"org.example.one": "1", "": "no name"},
+                "ExposedPorts": {"8080/tcp": {}, "53/udp": {}, "99": {}, "no/port": {}},
                 "Entrypoint": ["/never"], "Cmd": ["never"],
             },
             "rootfs": {"type": "layers", "diff_ids": diff_ids},

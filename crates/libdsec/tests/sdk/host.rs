@@ -143,11 +143,12 @@ fn image(query: &ImportQuery, size_bytes: u64) -> ImageInfo {
         config: ImageConfig {
             user: query.user.clone(),
             workdir: query.workdir.clone(),
-            env: Default::default(),
+            ..ImageConfig::default()
         },
         files: 1,
         size_bytes,
         created_ms: 1_000,
+        built_on: None,
         in_use: 0,
         usage: Default::default(),
     }

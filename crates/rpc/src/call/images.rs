@@ -6,7 +6,7 @@ use api::{
     Result,
     arrow::{BoxStream, ByteStream, Images},
     environment::{EnvironmentInfo, EnvironmentRequest},
-    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest, RESOLVE_MS_MAX},
     store::{ImageListQuery, LayerStatus, PublishReport},
 };
@@ -68,6 +68,12 @@ impl Images for EdgeClient {
         let path = format!("/v1/images/{}/merge", encode(reference));
         // As long as its layers are.
         self.origin.json(self.origin.request_json(Method::POST, path, &request)?, NO_DEADLINE).await
+    }
+
+    async fn image_tag(&self, reference: &str, request: TagRequest) -> Result<ImageInfo> {
+        request.validate()?;
+        let path = format!("/v1/images/{}/tag", encode(reference));
+        self.origin.json(self.origin.request_json(Method::POST, path, &request)?, DEADLINE).await
     }
 
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{
     Code,
     arrow::Front,
-    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
     store::{ImageListQuery, LayerStatus, PublishReport},
 };
@@ -111,5 +111,15 @@ fn catalogue_routes() -> Vec<Route<To>> {
         .body::<MergeRequest>()
         .json::<ImageInfo>()
         .errors(&[Code::NotFound, Code::AlreadyExists, Code::Conflict, Code::DiskFull, Code::RateLimited]),
+        Route::new(
+            On::Post,
+            "/images/{reference}/tag",
+            verb!("image_tag"),
+            "Give the layers of an image another name, with its config or another one.",
+            |to, call| Box::pin(image::tag(to, call)),
+        )
+        .body::<TagRequest>()
+        .json::<ImageInfo>()
+        .errors(&[Code::NotFound, Code::DiskFull]),
     ]
 }

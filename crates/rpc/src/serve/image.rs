@@ -1,11 +1,11 @@
-//! The catalogue: import, pull, list, inspect, remove, merge, export, publish.
+//! The catalogue: import, pull, list, inspect, remove, merge, tag, export, publish.
 
 use std::sync::Arc;
 
 use api::{
     Error, Result,
     arrow::Front,
-    image::{ExportQuery, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImportQuery, MergeRequest, TagRequest},
     pull::PullRequest,
     store::ImageListQuery,
 };
@@ -79,4 +79,12 @@ pub(crate) async fn merge(to: To, mut call: Call) -> Reply {
     request.validate()?;
     let merged = to_the_end(async move { to.image_merge(&reference, request).await }).await?;
     Ok(answer::json(&merged))
+}
+
+pub(crate) async fn tag(to: To, mut call: Call) -> Reply {
+    let reference = reference(&call)?;
+    let request: TagRequest = call.json().await?;
+    request.validate()?;
+    let tagged = to_the_end(async move { to.image_tag(&reference, request).await }).await?;
+    Ok(answer::json(&tagged))
 }

@@ -17,7 +17,7 @@ use api::{
     exec::{AttachQuery, Command, ExecInfo, ExecRequest, Exit, ExitReason, SignalRequest, Stdin},
     file::*,
     frame::{ClientFrame, ServerFrame, Stream},
-    image::{ExportQuery, ImageConfig, ImageInfo, ImportQuery, MergeRequest},
+    image::{ExportQuery, ImageConfig, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullProgress, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, SandboxSpec, TtlRequest},
@@ -458,6 +458,7 @@ impl Images for FakeEdge {
             files: 1,
             size_bytes,
             created_ms: 1,
+            built_on: None,
             in_use: 0,
             usage: Default::default(),
         };
@@ -495,6 +496,11 @@ impl Images for FakeEdge {
         let part = |text: String| Ok(Bytes::from(text));
         let parts = [part(format!("{:?} of ", query.format)), part(reference.to_owned())];
         Ok(Box::pin(stream::iter(parts)))
+    }
+    async fn image_tag(&self, reference: &str, request: TagRequest) -> Result<ImageInfo> {
+        let image = self.image_inspect(reference).await?;
+        let config = request.config.unwrap_or_else(|| image.config.clone());
+        Ok(ImageInfo { name: request.name, version: request.version, config, ..image })
     }
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
         let image = self.image_inspect(reference).await?;

@@ -8,7 +8,7 @@ use std::sync::{
 use api::{
     Code,
     arrow::{Edge, Images},
-    image::{ExportFormat, ExportQuery, ImportQuery, LayerKind, MergeRequest},
+    image::{ExportFormat, ExportQuery, ImageConfig, ImportQuery, LayerKind, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxSpec, TtlRequest},
 };
@@ -78,6 +78,12 @@ async fn the_catalogue_goes_through() {
     let merged = node.client.image_merge("tool:latest", request).await.unwrap();
     assert_eq!((merged.version.as_str(), merged.size_bytes), ("small", 7));
     let refused = node.client.image_merge("tool:latest", MergeRequest::new("no/slash")).await.unwrap_err();
+    assert_eq!(refused.code, Code::InvalidArgument);
+    let config = ImageConfig { labels: [("a".into(), "b".into())].into(), ..ImageConfig::default() };
+    let request = TagRequest { config: Some(config.clone()), ..TagRequest::new("other") };
+    let tagged = node.client.image_tag("tool:latest", request).await.unwrap();
+    assert_eq!((tagged.name.as_str(), &tagged.config), ("other", &config));
+    let refused = node.client.image_tag("tool:latest", TagRequest::new("no/slash")).await.unwrap_err();
     assert_eq!(refused.code, Code::InvalidArgument);
     node.client.image_remove("tool:latest").await.unwrap();
     assert_eq!(node.client.image_remove("tool:latest").await.unwrap_err().code, Code::NotFound);
