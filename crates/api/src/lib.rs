@@ -10,6 +10,7 @@ pub mod exec;
 pub mod file;
 pub mod frame;
 pub mod husk;
+pub mod iam;
 pub mod id;
 pub mod image;
 pub mod limit;
