@@ -1,7 +1,12 @@
 //! Who may do what, and how much of a node a project may have. See docs/rfd/0006-iam.md.
 
+mod project;
 mod quota;
 mod rights;
 
+pub use project::{
+    AuditEntry, DEPTH_MAX, KEY_MS_MAX, KeyInfo, KeyMade, KeyRequest, PATH_SEPARATOR, PrincipalKind,
+    ProjectInfo, ProjectRequest, ProjectUpdate, check_reference,
+};
 pub use quota::{Amount, Dimension, Quota};
 pub use rights::{Action, Rights};
