@@ -38,6 +38,7 @@ from ._errors import (
     Unsupported,
 )
 from ._results import (
+    BuildReport,
     Checkpoint,
     Dropped,
     EnvironmentInfo,
@@ -79,6 +80,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncSandbox",
     "AsyncSandboxes",
+    "BuildReport",
     "Checkpoint",
     "Client",
     "CommandFailed",

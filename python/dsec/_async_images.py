@@ -10,8 +10,8 @@ from typing import List, Literal, Union
 from . import _client, _options, _results
 from ._awaiting import run
 from ._client import Client
-from ._options import Layers, Size
-from ._results import EnvironmentInfo, ImageInfo, LayerKind, PublishReport
+from ._options import Duration, Layers, Size
+from ._results import BuildReport, EnvironmentInfo, ImageInfo, LayerKind, PublishReport
 
 LocalPath = Union[str, "os.PathLike[str]"]
 
@@ -32,6 +32,57 @@ class AsyncImages:
     async def remove(self, reference: str) -> None:
         """Raises `NotFound`; `Conflict` while a sandbox lives on it."""
         await run(self._native.remove(reference))
+
+    async def build(
+        self,
+        context: LocalPath,
+        *,
+        tag: str | None = None,
+        dockerfile: LocalPath | None = None,
+        arguments: Mapping[str, str] | None = None,
+        network: Literal["none", "egress"] = "none",
+        memory: Size | None = None,
+        cpu: float | None = None,
+        disk: Size | None = None,
+        timeout: Duration | None = None,
+        skip: Layers = (),
+        exclude: Layers = (),
+        shell_history: bool = False,
+        caches: bool = False,
+        no_cache: bool = False,
+    ) -> BuildReport:
+        """An image of a Dockerfile, each step in a sandbox. `context` is the directory that COPY takes from, `tag` the
+        image's "name" or "name:version", `arguments` the values of ARGs, `skip` instructions to leave out ("CMD").
+
+        `memory`, `cpu` and `disk` bound each step, `timeout` each RUN; `exclude`, `shell_history` and `caches` are left out
+        of every layer, as of `pack_diff`. Raises `InvalidArgument` and `Unsupported` with the line, before anything runs;
+        `InvalidArgument` with the end of its output for a RUN that fails. Cancelled, it stops its sandbox.
+        """
+        options = _options.build_options(
+            tag=tag,
+            dockerfile=dockerfile,
+            arguments=arguments,
+            network=network,
+            memory=memory,
+            cpu=cpu,
+            disk=disk,
+            timeout=timeout,
+            skip=skip,
+            exclude=exclude,
+            shell_history=shell_history,
+            caches=caches,
+            no_cache=no_cache,
+        )
+        return _results.build_report(json.loads(await run(self._native.build(context, options))))
+
+    async def tag(self, reference: str, name: str, *, version: str = "latest") -> ImageInfo:
+        """Another name for the same layers; what has that name loses it. Raises `NotFound`."""
+        request = json.dumps({"name": name, "version": version})
+        return _results.image_info(json.loads(await run(self._native.tag(reference, request))))
+
+    async def prune(self) -> List[ImageInfo]:
+        """Removes what builds have cached, and gives it."""
+        return _results.image_infos(await run(self._native.prune()))
 
     async def import_path(
         self,

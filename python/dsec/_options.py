@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -206,6 +207,34 @@ def pull_request(
     asked |= {"platform": platform, "plain_http": plain_http}
     if credentials:
         asked["credentials"] = {"username": credentials[0], "password": credentials[1]}
+    return json.dumps({field: value for field, value in asked.items() if value is not None})
+
+
+def build_options(
+    *,
+    tag: str | None,
+    dockerfile: str | os.PathLike[str] | None,
+    arguments: Mapping[str, str] | None,
+    network: Literal["none", "egress"],
+    memory: Size | None,
+    cpu: float | None,
+    disk: Size | None,
+    timeout: Duration | None,
+    skip: Layers,
+    exclude: Layers,
+    shell_history: bool,
+    caches: bool,
+    no_cache: bool,
+) -> str:
+    asked: dict[str, Any] = {"tag": tag, "network": network, "no_cache": no_cache}
+    asked["dockerfile"] = None if dockerfile is None else os.fspath(dockerfile)
+    asked["arguments"] = dict(arguments or {})
+    asked["memory_bytes_max"] = None if memory is None else size("memory", memory)
+    asked["disk_bytes_max"] = None if disk is None else size("disk", disk)
+    asked["cpu_millis_max"] = None if cpu is None else round(cpu * 1000)
+    asked["timeout_ms"] = None if timeout is None else milliseconds("timeout", timeout)
+    asked["skip"] = _layers(skip)
+    asked["scrub"] = {"exclude": _layers(exclude), "shell_history": shell_history, "caches": caches}
     return json.dumps({field: value for field, value in asked.items() if value is not None})
 
 

@@ -208,6 +208,9 @@ class ImageInfo:
     uses: int
     """Sandboxes created of it on its node, ever."""
     last_used: datetime | None
+    labels: dict[str, str]
+    exposed_ports: list[str]
+    built_on: str | None
 
 
 def image_info(data: dict[str, Any]) -> ImageInfo:
@@ -227,6 +230,9 @@ def image_info(data: dict[str, Any]) -> ImageInfo:
         in_use=data["in_use"],
         uses=data["usage"]["sandboxes"],
         last_used=_last_used(data["usage"]),
+        labels=config.get("labels", {}),
+        exposed_ports=config.get("exposed_ports", []),
+        built_on=data.get("built_on"),
     )
 
 
@@ -358,6 +364,19 @@ def pack_report(data: dict[str, Any]) -> PackReport:
         scrubbed=[Scrubbed(one["path"], one["rule"]) for one in data["scrubbed"]],
         scrubbed_count=data["scrubbed_count"],
     )
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What `build` made, and how many of its steps ran in a sandbox."""
+
+    image: ImageInfo
+    steps_run: int
+    steps_cached: int
+
+
+def build_report(data: dict[str, Any]) -> BuildReport:
+    return BuildReport(image_info(data["image"]), data["steps_run"], data["steps_cached"])
 
 
 FileKind = Literal["file", "directory", "symlink", "fifo", "socket", "char_device", "block_device"]

@@ -23,7 +23,7 @@ PAGES = [
     ("harbor.md", 1, (3, 12), "ignore"),
 ]
 # Pages with a walk through the command line.
-SHELL_PAGES = ["disk.md"]
+SHELL_PAGES = ["build.md", "disk.md"]
 EXAMPLE = re.compile(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

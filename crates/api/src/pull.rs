@@ -219,6 +219,7 @@ fn is_digest(text: &str) -> bool {
 /// One line of a pull's answer. An error is `{"error": ...}`, and the last line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "the large one comes once, at the end")]
 pub enum PullEvent {
     Progress(PullProgress),
     Pulled(ImageInfo),

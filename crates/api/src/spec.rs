@@ -189,7 +189,8 @@ fn within(field: &str, value: u64, min: u64, max: u64) -> Result<()> {
     Err(Error::invalid(format!("{field}: {value} is outside {min}..={max}")))
 }
 
-pub(crate) fn check_text(field: &str, text: &str) -> Result<()> {
+/// A short text: a user, a reference.
+pub fn check_text(field: &str, text: &str) -> Result<()> {
     let ok = (1..=limit::NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     ok.then_some(()).ok_or_else(|| {
         Error::invalid(format!(

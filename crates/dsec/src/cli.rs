@@ -24,6 +24,7 @@ Sandboxes:
   stop          End sandboxes, leaving nothing behind
 
 Images:
+  build         Make an image of a Dockerfile, each step in a sandbox
   image         Import, pull, list, inspect and remove images
   env           Name compositions of images, to create sandboxes of
 
@@ -84,6 +85,8 @@ pub(crate) enum Verb {
     /// Name compositions of images, to create sandboxes of
     #[command(subcommand)]
     Env(environment::Verb),
+    /// Make an image of a Dockerfile, each step in a sandbox
+    Build(Box<image::build::Args>),
     /// Make sandboxes and print their ids
     Create(sandbox::create::Args),
     /// List sandboxes

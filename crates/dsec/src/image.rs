@@ -1,10 +1,12 @@
-//! Images: import, pull, export, list, inspect, merge, tag, remove, publish.
+//! Images: build, import, pull, export, list, inspect, merge, tag, remove, publish.
 
+pub(crate) mod build;
 mod export;
 mod import;
 mod inspect;
 mod list;
 mod merge;
+mod prune;
 mod publish;
 mod pull;
 mod remove;
@@ -30,6 +32,8 @@ pub(crate) enum Verb {
     Tag(tag::Args),
     /// Remove images
     Rm(remove::Args),
+    /// Remove what builds have cached
+    Prune(prune::Args),
     /// Send images to the store that nodes share
     Publish(publish::Args),
 }
@@ -44,6 +48,7 @@ pub(crate) async fn run(verb: Verb, json: bool) -> Outcome {
         Verb::Merge(args) => merge::run(args, json).await,
         Verb::Tag(args) => tag::run(args, json).await,
         Verb::Rm(args) => remove::run(args, json).await,
+        Verb::Prune(args) => prune::run(args, json).await,
         Verb::Publish(args) => publish::run(args, json).await,
     }
 }

@@ -52,6 +52,7 @@ async fn dispatch(cli: Cli) -> Outcome {
         Verb::SystemdUnit(args) => node::systemd_unit::run(&args, json),
         Verb::Image(verb) => image::run(verb, json).await,
         Verb::Env(verb) => environment::run(verb, json).await,
+        Verb::Build(args) => image::build::run(*args, json).await,
         Verb::Create(args) => sandbox::create::run(args, json).await,
         Verb::Ls(args) => sandbox::list::run(args, json).await,
         Verb::Inspect(args) => sandbox::inspect::run(args).await,

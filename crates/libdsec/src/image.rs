@@ -4,6 +4,7 @@ mod export;
 pub mod import;
 mod merge;
 pub mod pack;
+mod prune;
 pub mod pull;
 mod tag;
 

@@ -24,6 +24,7 @@
 //! **Dropping.** Nothing here kills on drop: a dropped [`Sandbox`] lives until it is stopped or its TTL runs out, a
 //! dropped [`Process`] goes on and can be attached to again by its id.
 
+mod build;
 mod client;
 mod context;
 mod environment;
@@ -40,8 +41,8 @@ pub use api::{
     file::{FileInfo, FileKind, TarReport, WatchEvent, WatchKind},
     frame::Stream as OutputStream,
     image::{
-        ExportFormat, ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind, MERGE_THRESHOLD_BYTES,
-        MergeRequest, TagRequest, Usage,
+        BUILD_CACHE, ExportFormat, ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind,
+        MERGE_THRESHOLD_BYTES, MergeRequest, TagRequest, Usage,
     },
     limit,
     pull::{Credentials, PullProgress, PullRequest, Secret},
@@ -50,6 +51,7 @@ pub use api::{
     state::State,
     store::{LayerStatus, PublishReport},
 };
+pub use build::{Build, BuildEvent, Built};
 pub use client::Client;
 pub use context::{Context, default_context_path};
 pub use environment::Environments;

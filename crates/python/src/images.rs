@@ -1,14 +1,71 @@
 //! The catalogue of layers.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
-use libdsec::{EnvironmentRequest, ExportFormat, ImportQuery, MergeRequest, PullRequest};
+use libdsec::{
+    Build, Built, EnvironmentRequest, ExportFormat, ImportQuery, MergeRequest, Network, PullRequest, Scrub,
+    TagRequest,
+};
 use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     call::Call,
     client::{Access, parse},
 };
+
+/// A build's arguments; what is absent is as of `Build::new`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    dockerfile: Option<PathBuf>,
+    tag: Option<String>,
+    #[serde(default)]
+    arguments: BTreeMap<String, String>,
+    network: Network,
+    memory_bytes_max: Option<u64>,
+    cpu_millis_max: Option<u32>,
+    disk_bytes_max: Option<u64>,
+    timeout_ms: Option<u64>,
+    #[serde(default)]
+    skip: BTreeSet<String>,
+    #[serde(default)]
+    scrub: Scrub,
+    #[serde(default)]
+    no_cache: bool,
+}
+
+impl Options {
+    fn into_build(self, context: PathBuf) -> Build {
+        let default = Build::new(context);
+        Build {
+            dockerfile: self.dockerfile,
+            tag: self.tag,
+            arguments: self.arguments,
+            network: self.network,
+            memory_bytes_max: self.memory_bytes_max.unwrap_or(default.memory_bytes_max),
+            cpu_millis_max: self.cpu_millis_max.unwrap_or(default.cpu_millis_max),
+            disk_bytes_max: self.disk_bytes_max.unwrap_or(default.disk_bytes_max),
+            timeout: self.timeout_ms.map_or(default.timeout, Duration::from_millis),
+            skip: self.skip,
+            scrub: self.scrub,
+            no_cache: self.no_cache,
+            ..default
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    image: libdsec::ImageInfo,
+    steps_run: usize,
+    steps_cached: usize,
+}
 
 #[pyclass(frozen)]
 pub(crate) struct Images(pub(crate) Arc<Access>);
@@ -28,6 +85,29 @@ impl Images {
     fn remove(&self, py: Python<'_>, reference: String) -> PyResult<Call> {
         let images = self.0.client(py)?.images();
         Ok(Call::unit(async move { images.remove(&reference).await }))
+    }
+
+    /// `options`: JSON of a build's arguments.
+    fn build(&self, py: Python<'_>, context: PathBuf, options: &str) -> PyResult<Call> {
+        let (client, options): (_, Options) = (self.0.client(py)?, parse(py, options)?);
+        let build = options.into_build(context);
+        Ok(Call::json(async move {
+            // Dropped, it stops its sandbox.
+            let built = client.build(&build, |_| (), std::future::pending()).await?;
+            let Built { image, steps_run, steps_cached } = built;
+            Ok(Report { image, steps_run, steps_cached })
+        }))
+    }
+
+    /// `request`: JSON of a tag's arguments.
+    fn tag(&self, py: Python<'_>, reference: String, request: &str) -> PyResult<Call> {
+        let (images, request): (_, TagRequest) = (self.0.client(py)?.images(), parse(py, request)?);
+        Ok(Call::json(async move { images.tag(&reference, request).await }))
+    }
+
+    fn prune(&self, py: Python<'_>) -> PyResult<Call> {
+        let images = self.0.client(py)?.images();
+        Ok(Call::json(async move { images.prune().await }))
     }
 
     /// `query`: JSON of an import's arguments.

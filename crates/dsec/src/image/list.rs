@@ -1,6 +1,6 @@
 //! image ls.
 
-use libdsec::{Client, LayerKind};
+use libdsec::{BUILD_CACHE, Client, LayerKind};
 
 use crate::{outcome::Outcome, print, units};
 
@@ -9,6 +9,9 @@ pub(crate) struct Args {
     /// NAME:VERSION alone
     #[arg(long, short)]
     quiet: bool,
+    /// What builds have cached, too
+    #[arg(long)]
+    all: bool,
     /// What the store that nodes share has
     #[arg(long)]
     store: bool,
@@ -17,6 +20,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     let images = Client::from_env()?.images();
     let mut images = if args.store { images.list_store().await? } else { images.list().await? };
+    images.retain(|image| args.all || image.name != BUILD_CACHE);
     images.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
     if json {
         print::json(&images)?;

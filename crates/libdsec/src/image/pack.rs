@@ -35,11 +35,16 @@ pub(crate) struct Pack {
 
 /// What is in `directory`, as a tar.
 pub(crate) fn stream(directory: &Path, pack: Pack) -> ByteStream {
-    let (sender, receiver) = mpsc::channel::<Result<Bytes>>(CHUNKS_IN_FLIGHT);
     let directory = directory.to_owned();
+    chunks(move |chunks| Walk::new(chunks, pack).run(&directory))
+}
+
+/// What `write` writes on a thread that may block; it waits while the receiver is slow, and fails where that has left.
+pub(crate) fn chunks(write: impl FnOnce(io::BufWriter<Chunks>) -> Result<()> + Send + 'static) -> ByteStream {
+    let (sender, receiver) = mpsc::channel::<Result<Bytes>>(CHUNKS_IN_FLIGHT);
     tokio::task::spawn_blocking(move || {
-        let sink = io::BufWriter::with_capacity(CHUNK_BYTES, Sink(sender.clone()));
-        if let Err(e) = Walk::new(sink, pack).run(&directory) {
+        let chunks = io::BufWriter::with_capacity(CHUNK_BYTES, Chunks(sender.clone()));
+        if let Err(e) = write(chunks) {
             // A receiver that left needs no news.
             let _ = sender.blocking_send(Err(e));
         }
@@ -47,9 +52,9 @@ pub(crate) fn stream(directory: &Path, pack: Pack) -> ByteStream {
     stream::unfold(receiver, |mut r| async move { r.recv().await.map(|chunk| (chunk, r)) }).boxed()
 }
 
-struct Sink(mpsc::Sender<Result<Bytes>>);
+pub(crate) struct Chunks(mpsc::Sender<Result<Bytes>>);
 
-impl Write for Sink {
+impl Write for Chunks {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(data)));
         sent.map(|()| data.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())

@@ -18,6 +18,7 @@ type To = Arc<dyn Front>;
 /// Every route of `Images`.
 pub(crate) fn routes() -> Vec<Route<To>> {
     let mut routes = catalogue_routes();
+    routes.extend(derived_routes());
     routes.extend(store_routes());
     routes
 }
@@ -101,6 +102,12 @@ fn catalogue_routes() -> Vec<Route<To>> {
         .query::<ExportQuery>()
         .bytes()
         .errors(&[Code::NotFound, Code::DiskFull, Code::RateLimited]),
+    ]
+}
+
+/// What makes an image of another.
+fn derived_routes() -> Vec<Route<To>> {
+    vec![
         Route::new(
             On::Post,
             "/images/{reference}/merge",
@@ -110,7 +117,13 @@ fn catalogue_routes() -> Vec<Route<To>> {
         )
         .body::<MergeRequest>()
         .json::<ImageInfo>()
-        .errors(&[Code::NotFound, Code::AlreadyExists, Code::Conflict, Code::DiskFull, Code::RateLimited]),
+        .errors(&[
+            Code::NotFound,
+            Code::AlreadyExists,
+            Code::Conflict,
+            Code::DiskFull,
+            Code::RateLimited,
+        ]),
         Route::new(
             On::Post,
             "/images/{reference}/tag",
