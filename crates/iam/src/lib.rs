@@ -1,16 +1,30 @@
-//! Who may: API keys in SQLite.
+//! Who may, and how much: nested projects, keys, quota and the audit log, in one database.
 //!
-//! Invariants: a key is known only to its holder, the store has its digest; a key that was revoked is refused at
-//! once by this process, and within [`cache::AGE_MAX`] by any other on the same store; the hot path reads memory alone.
+//! Read in this order: [`tree`] (what holds), `keys` (who asks), `projects`, `usage` (reservations and tallies), `audit`,
+//! then `store`, where each is asked of the database. docs/rfd/0006-iam.md says why.
+//!
+//! Invariants: a key is known only to its holder, the store has its digest; what a key may do is what it, its project and all
+//! above it have together; a key that was revoked, or narrowed by a project, is so at once in this process, and within
+//! [`cache::AGE_MAX`] in any other on the same store; the hot path reads memory alone; no project and none above it ever
+//! has more than its quota, but where the quota has shrunk.
 
+mod audit;
 mod cache;
 mod key;
+mod keys;
+mod projects;
 mod store;
+mod tree;
+mod usage;
 
 use std::{fmt, path::Path, sync::Arc};
 
-use api::{Code, Error, Result};
-use subtle::ConstantTimeEq;
+use api::{
+    Code, Error, Result,
+    iam::{Action, PrincipalKind, Rights},
+};
+
+pub use usage::{Reservation, Tally};
 
 use cache::Cache;
 use store::Store;
@@ -38,7 +52,7 @@ macro_rules! id {
     };
 }
 id!(
-    /// A project: the scope of keys. There is one now, `pr-root`.
+    /// A project: `pr-<32 hex digits>`, or `pr-root`.
     ProjectId
 );
 id!(
@@ -46,28 +60,37 @@ id!(
     KeyId
 );
 
-/// The project that every key belongs to now.
+/// The project above all.
 pub const ROOT_PROJECT: &str = "pr-root";
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub project_id: ProjectId,
+    /// Names from the root.
+    pub project: String,
     pub key_id: KeyId,
     pub key_name: String,
+    pub kind: PrincipalKind,
+    /// What it may do: the key's own rights, as far as its project and all above it have them.
+    pub rights: Rights,
+    /// When the key ends.
+    pub expires_ms: Option<u64>,
 }
 
-/// What is known of a key. The key itself is not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyInfo {
-    pub id: KeyId,
-    pub project_id: ProjectId,
-    pub name: String,
-    pub created_ms: u64,
-    pub revoked_ms: Option<u64>,
+impl Principal {
+    /// Errors: `permission_denied`.
+    pub fn may(&self, action: Action) -> Result<()> {
+        if self.rights.has(action) {
+            return Ok(());
+        }
+        let text =
+            format!("the key `{}` of project `{}` has not the right `{action}`", self.key_name, self.project);
+        Err(Error::new(Code::PermissionDenied, text))
+    }
 }
 
-/// The keys of one store. Clones share it.
+/// The projects, keys and quota of one store. Clones share it.
 #[derive(Clone)]
 pub struct Iam {
     store: Store,
@@ -81,58 +104,11 @@ impl Iam {
         Ok(Self { store, cache: Arc::default() })
     }
 
-    /// A new key of the root project. The answer is the only time that it can be read.
-    /// Errors: `already_exists` where a key that works has the name, `invalid_argument`.
-    pub async fn create_key(&self, name: &str) -> Result<String> {
-        api::spec::check_name("name", name)?;
-        let plaintext = key::generate()?;
-        let digest = key::digest(&plaintext).ok_or_else(|| Error::internal("made a malformed key"))?;
-        self.store.insert(name, &digest).await?;
-        Ok(plaintext)
-    }
-
-    /// Whose key this is. Errors: `unauthenticated`.
-    pub async fn authenticate(&self, plaintext: &str) -> Result<Principal> {
-        let digest = key::digest(plaintext).ok_or_else(refused)?;
-        if let Some(principal) = self.cache.get(&digest) {
-            return Ok(principal);
-        }
-        let generation = self.cache.generation();
-        let (stored, principal) = self.store.by_digest(&digest).await?.ok_or_else(refused)?;
-        // The index compared already, but not in constant time.
-        if !bool::from(stored.ct_eq(&digest)) {
-            return Err(refused());
-        }
-        self.cache.put(digest, principal.clone(), generation);
-        Ok(principal)
-    }
-
     /// The secret of that name: made when it is first asked for, the same ever after, for every process on this store.
     pub async fn secret(&self, name: &str) -> Result<[u8; 32]> {
         api::spec::check_name("name", name)?;
         self.store.secret(name, &key::random()?).await
     }
-
-    /// Every key, revoked ones too, oldest first.
-    pub async fn list_keys(&self) -> Result<Vec<KeyInfo>> {
-        self.store.list().await
-    }
-
-    /// Ends a key, by its id or by the name of one that works. Errors: `not_found`.
-    pub async fn revoke_key(&self, id_or_name: &str) -> Result<()> {
-        let revoked = self.store.revoke(id_or_name).await?;
-        self.cache.clear();
-        if revoked {
-            return Ok(());
-        }
-        let shown: String = id_or_name.chars().take(80).collect();
-        Err(Error::not_found(format!("no key `{shown}` that works")))
-    }
-}
-
-/// One text for all reasons, so that it tells nothing.
-fn refused() -> Error {
-    Error::new(Code::Unauthenticated, "this API key is unknown or revoked")
 }
 
 #[cfg(test)]

@@ -1,4 +1,9 @@
-//! The SQLite file.
+//! The database: one file, its pool and its faults. What is asked of it is beside its subject.
+
+pub(crate) mod audit;
+pub(crate) mod keys;
+pub(crate) mod projects;
+pub(crate) mod usage;
 
 use std::{
     io,
@@ -7,13 +12,12 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use api::{Code, Error, Result};
+use api::{Error, Result};
+use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{
-    Row, SqlitePool,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous},
+    Sqlite, SqlitePool, Transaction,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
-
-use crate::{KeyId, KeyInfo, Principal, ProjectId, ROOT_PROJECT, key::Digest};
 
 const CONNECTIONS_MAX: u32 = 4;
 /// How long a writer waits for another, and a query for a connection.
@@ -24,7 +28,7 @@ pub(crate) struct Store(SqlitePool);
 
 /// Why the store did not answer. Logged here; a caller only learns that it is our fault.
 #[derive(Debug, thiserror::Error)]
-enum StoreError {
+pub(crate) enum StoreError {
     #[error("the key store cannot be made")]
     Create(#[source] io::Error),
     #[error("the key store cannot be opened")]
@@ -32,7 +36,9 @@ enum StoreError {
     #[error("the key store cannot be brought up to date")]
     Migrate(#[source] sqlx::migrate::MigrateError),
     #[error("a query of the key store failed")]
-    Query(#[source] sqlx::Error),
+    Query(#[from] sqlx::Error),
+    #[error("the key store holds what cannot be read")]
+    Damaged(#[from] serde_json::Error),
 }
 
 impl From<StoreError> for Error {
@@ -67,102 +73,33 @@ impl Store {
         Ok(Self(pool))
     }
 
-    pub(crate) async fn insert(&self, name: &str, digest: &Digest) -> Result<()> {
-        let inserted = sqlx::query(
-            "INSERT INTO api_keys (id, project_id, name, digest, created_ms) VALUES (?, ?, ?, ?, ?)",
-        )
-        .bind(format!("ak-{}", uuid::Uuid::now_v7().simple()))
-        .bind(ROOT_PROJECT)
-        .bind(name)
-        .bind(&digest[..])
-        .bind(now_ms())
-        .execute(&self.0)
-        .await;
-        match inserted {
-            Ok(_) => Ok(()),
-            Err(sqlx::Error::Database(e)) if e.is_unique_violation() => Err(Error::new(
-                Code::AlreadyExists,
-                format!("there is a key `{name}` already; revoke it first"),
-            )),
-            Err(e) => Err(StoreError::Query(e).into()),
-        }
-    }
-
-    /// The key that works and has this digest.
-    pub(crate) async fn by_digest(&self, digest: &Digest) -> Result<Option<(Vec<u8>, Principal)>> {
-        let row = sqlx::query(
-            "SELECT id, project_id, name, digest FROM api_keys WHERE digest = ? AND revoked_ms IS NULL",
-        )
-        .bind(&digest[..])
-        .fetch_optional(&self.0)
-        .await
-        .map_err(StoreError::Query)?;
-        let Some(row) = row else { return Ok(None) };
-        let read = || -> sqlx::Result<_> {
-            let principal = Principal {
-                project_id: ProjectId(row.try_get("project_id")?),
-                key_id: KeyId(row.try_get("id")?),
-                key_name: row.try_get("name")?,
-            };
-            Ok((row.try_get("digest")?, principal))
-        };
-        Ok(Some(read().map_err(StoreError::Query)?))
-    }
-
-    /// The one of that name; `fresh` becomes it where there is none.
-    pub(crate) async fn secret(&self, name: &str, fresh: &[u8; 32]) -> Result<[u8; 32]> {
-        sqlx::query("INSERT INTO secrets (name, secret, created_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING")
-            .bind(name)
-            .bind(&fresh[..])
-            .bind(now_ms())
-            .execute(&self.0)
-            .await
-            .map_err(StoreError::Query)?;
-        let row = sqlx::query("SELECT secret FROM secrets WHERE name = ?")
-            .bind(name)
-            .fetch_one(&self.0)
-            .await
-            .map_err(StoreError::Query)?;
-        let secret: Vec<u8> = row.try_get("secret").map_err(StoreError::Query)?;
-        secret.try_into().map_err(|_| Error::internal("a secret of the key store has not 32 bytes"))
-    }
-
-    pub(crate) async fn list(&self) -> Result<Vec<KeyInfo>> {
-        let rows =
-            sqlx::query("SELECT id, project_id, name, created_ms, revoked_ms FROM api_keys ORDER BY id")
-                .fetch_all(&self.0)
-                .await
-                .map_err(StoreError::Query)?;
-        let keys: sqlx::Result<Vec<_>> = rows.iter().map(key_info).collect();
-        Ok(keys.map_err(StoreError::Query)?)
-    }
-
-    /// Whether there was such a key.
-    pub(crate) async fn revoke(&self, id_or_name: &str) -> Result<bool> {
-        let done = sqlx::query(
-            "UPDATE api_keys SET revoked_ms = ? WHERE (id = ? OR name = ?) AND revoked_ms IS NULL",
-        )
-        .bind(now_ms())
-        .bind(id_or_name)
-        .bind(id_or_name)
-        .execute(&self.0)
-        .await
-        .map_err(StoreError::Query)?;
-        Ok(done.rows_affected() > 0)
+    /// A transaction that has the store to itself from its first query on: what it reads stays true until its end.
+    async fn begin(&self) -> Result<Transaction<'_, Sqlite>, StoreError> {
+        Ok(self.0.begin_with("BEGIN IMMEDIATE").await?)
     }
 }
 
-fn key_info(row: &SqliteRow) -> sqlx::Result<KeyInfo> {
-    Ok(KeyInfo {
-        id: KeyId(row.try_get("id")?),
-        project_id: ProjectId(row.try_get("project_id")?),
-        name: row.try_get("name")?,
-        created_ms: row.try_get::<i64, _>("created_ms")?.unsigned_abs(),
-        revoked_ms: row.try_get::<Option<i64>, _>("revoked_ms")?.map(i64::unsigned_abs),
-    })
+/// JSON of a column.
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
+    Ok(serde_json::from_str(text)?)
 }
 
-fn now_ms() -> i64 {
+fn written(value: &impl Serialize) -> Result<String, StoreError> {
+    Ok(serde_json::to_string(value)?)
+}
+
+/// A time of the database.
+fn ms(value: i64) -> u64 {
+    value.unsigned_abs()
+}
+
+/// A time for the database.
+fn to_ms(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,10 @@
 //! The store on a real file.
 
-use std::os::unix::fs::PermissionsExt;
+mod keys;
+mod projects;
+mod usage;
+
+use api::iam::{KeyRequest, ProjectRequest, ProjectUpdate, Quota};
 
 use super::*;
 
@@ -8,93 +12,31 @@ async fn open(directory: &tempfile::TempDir) -> Iam {
     Iam::open(directory.path().join("iam.db")).await.unwrap()
 }
 
-#[tokio::test]
-async fn a_key_works_until_it_is_revoked_and_across_a_restart() {
-    let directory = tempfile::tempdir().unwrap();
-    let iam = open(&directory).await;
-    let key = iam.create_key("laptop").await.unwrap();
-    assert!(key.starts_with("dsec_") && key.len() == 5 + 43, "{key}");
-    let principal = iam.authenticate(&key).await.unwrap();
-    assert_eq!((principal.project_id.as_str(), principal.key_name.as_str()), (ROOT_PROJECT, "laptop"));
-    assert_eq!(iam.authenticate(&key).await.unwrap(), principal, "from the cache, the same");
-
-    let again = open(&directory).await;
-    assert_eq!(again.authenticate(&key).await.unwrap(), principal);
-
-    iam.revoke_key("laptop").await.unwrap();
-    assert_eq!(iam.authenticate(&key).await.unwrap_err().code, Code::Unauthenticated);
-    assert_eq!(iam.revoke_key("laptop").await.unwrap_err().code, Code::NotFound);
-    let keys = iam.list_keys().await.unwrap();
-    assert_eq!(keys.len(), 1);
-    assert!(keys[0].revoked_ms.is_some());
+/// A store, and who owns it.
+async fn owned(directory: &tempfile::TempDir) -> (Iam, Principal) {
+    let iam = open(directory).await;
+    let key = iam.create_key("owner").await.unwrap();
+    let owner = iam.authenticate(&key).await.unwrap();
+    (iam, owner)
 }
 
-#[tokio::test]
-async fn a_secret_is_made_once_and_stays() {
-    let directory = tempfile::tempdir().unwrap();
-    let iam = open(&directory).await;
-    let secret = iam.secret("e2b").await.unwrap();
-    assert_ne!(secret, [0; 32]);
-    assert_ne!(iam.secret("other").await.unwrap(), secret);
-    assert_eq!(open(&directory).await.secret("e2b").await.unwrap(), secret);
+async fn key(iam: &Iam, by: &Principal, request: KeyRequest) -> Principal {
+    let made = iam.key_create(by, &request).await.unwrap();
+    iam.authenticate(&made.key).await.unwrap()
 }
 
-#[tokio::test]
-async fn near_misses_are_refused_with_one_text() {
-    let directory = tempfile::tempdir().unwrap();
-    let iam = open(&directory).await;
-    let key = iam.create_key("a").await.unwrap();
-    let mut flipped = key.clone().into_bytes();
-    let last = flipped.len() - 1;
-    flipped[last] = if flipped[last] == b'A' { b'B' } else { b'A' };
-    let flipped = String::from_utf8(flipped).unwrap();
-    let longer = format!("{key}A");
-    let other_case = key.to_uppercase();
-    for text in
-        ["", "dsec_", "x", &flipped, &longer, &key[..key.len() - 1], &other_case, "' OR 1=1 --", "dsec_é"]
-    {
-        let error = iam.authenticate(text).await.unwrap_err();
-        assert_eq!(error, refused(), "{text:?}");
-    }
+fn project(name: &str, parent: &str) -> ProjectRequest {
+    ProjectRequest { name: name.into(), parent: Some(parent.into()), rights: None, quota: Quota::NONE }
 }
 
-#[tokio::test]
-async fn names_are_one_key_each_while_they_work() {
-    let directory = tempfile::tempdir().unwrap();
-    let iam = open(&directory).await;
-    let first = iam.create_key("ci").await.unwrap();
-    assert_eq!(iam.create_key("ci").await.unwrap_err().code, Code::AlreadyExists);
-    assert_eq!(iam.create_key("../x").await.unwrap_err().code, Code::InvalidArgument);
-    let id = iam.list_keys().await.unwrap()[0].id.clone();
-    iam.revoke_key(id.as_str()).await.unwrap();
-    let second = iam.create_key("ci").await.unwrap();
-    assert_ne!(first, second);
-    assert!(iam.authenticate(&second).await.is_ok());
-    assert!(iam.authenticate(&first).await.is_err());
+fn rights(text: &str) -> Rights {
+    text.parse().unwrap()
 }
 
-#[tokio::test]
-async fn the_file_holds_no_key_and_only_its_owner_reads_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let iam = open(&directory).await;
-    let key = iam.create_key("a").await.unwrap();
-    let mut files = 0;
-    for entry in std::fs::read_dir(directory.path()).unwrap() {
-        let entry = entry.unwrap();
-        files += 1;
-        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o077, 0, "{:?}", entry.file_name());
-        let bytes = std::fs::read(entry.path()).unwrap();
-        assert!(!bytes.windows(20).any(|window| window == &key.as_bytes()[5..25]), "{:?}", entry.file_name());
-    }
-    assert!(files >= 1);
+fn quota(json: &str) -> Quota {
+    serde_json::from_str(json).unwrap()
 }
 
-#[tokio::test]
-async fn a_broken_store_is_an_error_not_a_new_store() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("iam.db"), b"this is no database, and far too short to be one")
-        .unwrap();
-    let error = Iam::open(directory.path().join("iam.db")).await.err().unwrap();
-    assert_eq!(error.code, Code::Internal);
-    assert!(!error.message.contains("iam.db"), "no private path: {error}");
+fn bounded(json: &str) -> ProjectUpdate {
+    ProjectUpdate { quota: Some(quota(json)), rights: None }
 }
