@@ -4,7 +4,7 @@
 //! ```text
 //! libdsec --Front--> apiserver --Edge--> edge --Chronus--> aether
 //! ```
-//! `Front` is `Edge` + `Images`: what a caller sees of a cluster is what it sees of a node.
+//! `Front` is `Edge` + `Images` + `Access`: what a caller sees of a cluster is what it sees of a node, and who may see it.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -22,6 +22,10 @@ use crate::{
         TarReport, WatchEvent, WatchQuery, WriteQuery,
     },
     frame::{ClientFrame, ServerFrame},
+    iam::{
+        AuditEntry, AuditQuery, KeyInfo, KeyMade, KeyRequest, ProjectInfo, ProjectRequest, ProjectUpdate,
+        Tally, TallyQuery,
+    },
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
@@ -123,6 +127,51 @@ pub trait Edge: Send + Sync {
     }
     /// The way inside. Errors: `not_found`, `sandbox_broken`, `conflict` (not running yet).
     async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>>;
+    /// What lives there, by project: an edge's word to an apiserver.
+    async fn tally(&self, _: TallyQuery) -> Result<Tally> {
+        Err(Error::new(Code::Unsupported, "this is no edge: it keeps no tally"))
+    }
+}
+
+/// Projects, keys and the audit log, as the key that asks may see them: of an apiserver.
+#[async_trait]
+pub trait Access: Send + Sync {
+    /// Errors: `permission_denied`, `not_found` (the parent), `already_exists`, `invalid_argument`.
+    async fn project_create(&self, _: ProjectRequest) -> Result<ProjectInfo> {
+        Err(no_access())
+    }
+    /// By path.
+    async fn project_list(&self) -> Result<Vec<ProjectInfo>> {
+        Err(no_access())
+    }
+    /// `project`: an id or a path. Errors: `permission_denied`, `not_found`.
+    async fn project_inspect(&self, _project: &str) -> Result<ProjectInfo> {
+        Err(no_access())
+    }
+    /// Errors: `permission_denied`, `not_found`, `invalid_argument`.
+    async fn project_update(&self, _project: &str, _: ProjectUpdate) -> Result<ProjectInfo> {
+        Err(no_access())
+    }
+    /// Errors: `permission_denied`, `not_found`, `conflict`.
+    async fn project_remove(&self, _project: &str) -> Result<()> {
+        Err(no_access())
+    }
+    /// Errors: `permission_denied`, `not_found` (the project), `already_exists`.
+    async fn key_create(&self, _: KeyRequest) -> Result<KeyMade> {
+        Err(no_access())
+    }
+    /// Oldest first.
+    async fn key_list(&self) -> Result<Vec<KeyInfo>> {
+        Err(no_access())
+    }
+    /// `key`: an id, or the name of one that works. Errors: `permission_denied`, `not_found`.
+    async fn key_revoke(&self, _key: &str) -> Result<()> {
+        Err(no_access())
+    }
+    /// Newest first. Errors: `permission_denied`.
+    async fn audit_list(&self, _: AuditQuery) -> Result<Vec<AuditEntry>> {
+        Err(no_access())
+    }
 }
 
 /// The catalogue of a node.
@@ -183,6 +232,11 @@ fn no_disk() -> Error {
     Error::new(Code::Unsupported, "these sandboxes have no disk that could be copied")
 }
 
+/// The error of what lets everybody in.
+fn no_access() -> Error {
+    Error::new(Code::Unsupported, "projects and keys are an apiserver's")
+}
+
 /// The error of a catalogue of images alone.
 pub fn no_environments() -> Error {
     Error::new(Code::Unsupported, "this node keeps no environments")
@@ -194,5 +248,5 @@ pub fn no_store() -> Error {
 }
 
 /// Everything a caller can ask.
-pub trait Front: Edge + Images {}
-impl<T: Edge + Images + ?Sized> Front for T {}
+pub trait Front: Edge + Images + Access {}
+impl<T: Edge + Images + Access + ?Sized> Front for T {}

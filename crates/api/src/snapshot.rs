@@ -67,6 +67,9 @@ pub struct ForkRequest {
     /// As of a create.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// As of a create.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
 }
 
 fn one() -> u32 {
@@ -75,7 +78,14 @@ fn one() -> u32 {
 
 impl ForkRequest {
     pub fn new(count: u32) -> Self {
-        Self { count, checkpoint: None, ttl_ms: None, labels: BTreeMap::new(), idempotency_key: None }
+        Self {
+            count,
+            checkpoint: None,
+            ttl_ms: None,
+            labels: BTreeMap::new(),
+            idempotency_key: None,
+            reservation: None,
+        }
     }
 
     /// What can be checked without the source's spec. Errors: `invalid_argument`.

@@ -268,6 +268,16 @@ pub struct CreateRequest {
     /// lives. Those that have ended since are told as `sandbox_gone`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Whose they are: an id or a path; absent, the project of the key that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Of the quota that was taken for them. An apiserver's word to an edge; a caller's is not listened to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Answer with what the idempotency key has made, and make nothing: items that are missing fail as `quota_exceeded`. An
+    /// apiserver's word to an edge, where a project has no quota left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made_only: bool,
 }
 
 fn one() -> u32 {
@@ -276,7 +286,11 @@ fn one() -> u32 {
 
 impl CreateRequest {
     pub fn one(spec: SandboxSpec) -> Self {
-        Self { count: 1, spec, idempotency_key: None }
+        Self::many(1, spec)
+    }
+    /// `count` alike.
+    pub fn many(count: u32, spec: SandboxSpec) -> Self {
+        Self { count, spec, idempotency_key: None, project: None, reservation: None, made_only: false }
     }
     /// Errors: `invalid_argument`.
     pub fn validate(&self) -> Result<()> {
@@ -286,6 +300,9 @@ impl CreateRequest {
         }
         if let Some(key) = &self.idempotency_key {
             check_text("idempotency_key", key)?;
+        }
+        if let Some(project) = &self.project {
+            crate::iam::check_reference("project", project)?;
         }
         self.spec.validate()
     }
@@ -310,12 +327,20 @@ pub struct SandboxInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub spec: SandboxSpec,
+    /// The id of the project that it belongs to.
+    #[serde(default = "root_project")]
+    pub project: String,
     /// The exact digests of the layers, base first.
     pub layers: Vec<String>,
     pub created_ms: u64,
     pub expires_ms: u64,
     /// Execs that run now.
     pub execs_live: u32,
+}
+
+/// Of a sandbox that was made before there were projects.
+pub fn root_project() -> String {
+    crate::iam::ROOT_PROJECT.into()
 }
 
 /// `GET /v1/sandboxes`: filters; all must match.
@@ -383,7 +408,7 @@ mod tests {
     fn a_batch_has_no_name() {
         let mut spec = SandboxSpec::new("debian");
         spec.name = Some("a".into());
-        let e = CreateRequest { count: 2, spec, idempotency_key: None }.validate().unwrap_err();
+        let e = CreateRequest::many(2, spec).validate().unwrap_err();
         assert_eq!(e.code, Code::InvalidArgument);
     }
 }

@@ -1,18 +1,23 @@
 //! The check of the key, before any route.
 
-use api::{Code, Error, Result};
+use std::sync::Arc;
+
+use api::{Code, Error, Result, arrow::Front};
 use async_trait::async_trait;
 use axum::{body::Body, extract::State, middleware::Next, response::Response};
 use http::{HeaderMap, HeaderValue, Request, header};
 use iam::Iam;
 
+use crate::{Apiserver, Session};
+
 /// For the faces that find the key themselves.
-pub(crate) struct Keys(pub(crate) Iam);
+pub(crate) struct Keys(pub(crate) Arc<Apiserver>);
 
 #[async_trait]
 impl rpc::Keys for Keys {
-    async fn check(&self, key: &str) -> Result<()> {
-        self.0.authenticate(key).await.map(drop)
+    async fn enter(&self, key: &str) -> Result<Arc<dyn Front>> {
+        let who = self.0.iam.authenticate(key).await?;
+        Ok(Arc::new(Session::new(self.0.clone(), who)))
     }
 }
 

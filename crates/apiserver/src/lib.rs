@@ -1,21 +1,29 @@
 //! The only road in: checks the key, names the edge by the sandbox id, relays.
 //!
 //! ```text
-//! request -> auth (iam) -> route (rpc) -> Apiserver -> the edge that the id names, local or remote
+//! request -> auth (iam: who asks) -> route (rpc) -> Session (may he? how much?) -> the edge that the id names
 //! ```
 //! Invariants: stateless, any apiserver can serve any request; the edge in an id is a routing hint, the edge itself
 //! looks the id up; no request but health and the document passes without a key, and the key goes no further.
 
+mod access;
 mod auth;
 mod image;
+mod inside;
+mod quota;
 mod sandbox;
+mod session;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use api::{
     Code, EdgeId, Error, Result, SandboxId,
     arrow::{BoxStream, ByteStream, Chronus, Edge, Front, Images},
     environment::{EnvironmentInfo, EnvironmentRequest},
+    iam::Action,
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
@@ -24,24 +32,29 @@ use api::{
 };
 use async_trait::async_trait;
 use axum::{Router, middleware};
-use iam::Iam;
+use iam::{Iam, Principal};
 
 /// For the tokens of sandboxes that clients of E2B are given.
 const E2B_SECRET: &str = "e2b";
 
-/// The service. It implements `Front`, as an edge does: a cluster looks like a node.
+/// The service. A [`Session`] of it implements `Front`, as an edge does: a cluster looks like a node.
 pub struct Apiserver {
     iam: Iam,
     edges: BTreeMap<EdgeId, Arc<dyn Front>>,
+    known: session::Known,
+    taken: Mutex<quota::Taken>,
 }
+
+pub use session::Session;
 
 impl Apiserver {
     /// `edges`: each in this process, or an `rpc::EdgeClient`.
     pub fn new(iam: Iam, edges: impl IntoIterator<Item = (EdgeId, Arc<dyn Front>)>) -> Self {
-        Self { iam, edges: edges.into_iter().collect() }
+        let edges = edges.into_iter().collect();
+        Self { iam, edges, known: session::Known::default(), taken: Mutex::default() }
     }
 
-    /// Its HTTP face, to be given to `rpc::serve`.
+    /// Its HTTP face, to be given to `rpc::serve`. It asks the edges from time to time what lives there.
     pub fn router(self) -> Router {
         native(Arc::new(self))
     }
@@ -49,11 +62,13 @@ impl Apiserver {
     /// The same, and the foreign APIs beside it on the same listener, with the same keys.
     pub async fn router_with_faces(self, e2b: e2b::Config) -> Result<Router> {
         let secret = self.iam.secret(E2B_SECRET).await?;
-        let keys = Arc::new(auth::Keys(self.iam.clone()));
-        let front = Arc::new(self);
-        let router = native(front.clone());
-        let router = swerex::Swerex::new(front.clone(), keys.clone()).before(router);
-        Ok(e2b::E2b::new(front, keys, e2b, secret).before(router))
+        let apiserver = Arc::new(self);
+        let keys = Arc::new(auth::Keys(apiserver.clone()));
+        let router = native(apiserver.clone());
+        let router = swerex::Swerex::new(keys.clone()).before(router);
+        // The tokens of sandboxes are as good as the key that they were given to.
+        let owner: Arc<dyn Front> = Arc::new(Session::new(apiserver, Principal::owner()));
+        Ok(e2b::E2b::new(owner, keys, e2b, secret).before(router))
     }
 
     /// The edge that an id names. Errors: `not_found`, as for an id that the edge does not know.
@@ -78,12 +93,18 @@ impl Apiserver {
 }
 
 fn native(apiserver: Arc<Apiserver>) -> Router {
+    quota::watch(&apiserver);
     let iam = apiserver.iam.clone();
-    rpc::front_router(apiserver).layer(middleware::from_fn_with_state(iam, auth::check))
+    let session = move |extensions: &http::Extensions| -> Result<Arc<dyn Front>> {
+        let who = extensions.get::<Principal>().cloned();
+        let who = who.ok_or_else(|| Error::internal("a request came past the check of its key"))?;
+        Ok(Arc::new(Session::new(apiserver.clone(), who)))
+    };
+    rpc::front_router_for(session).layer(middleware::from_fn_with_state(iam, auth::check))
 }
 
 #[async_trait]
-impl Edge for Apiserver {
+impl Edge for Session {
     async fn create(&self, request: CreateRequest) -> Result<BoxStream<CreateEvent>> {
         self.sandbox_create(request).await
     }
@@ -103,10 +124,10 @@ impl Edge for Apiserver {
         self.sandbox_checkpoint(id, request).await
     }
     async fn checkpoint_list(&self, id: &SandboxId) -> Result<Vec<Checkpoint>> {
-        self.edge_of(id)?.checkpoint_list(id).await
+        self.sandbox(id, Action::SandboxRead).await?.checkpoint_list(id).await
     }
     async fn checkpoint_remove(&self, id: &SandboxId, name: &str) -> Result<()> {
-        self.edge_of(id)?.checkpoint_remove(id, name).await
+        self.sandbox(id, Action::SandboxDisk).await?.checkpoint_remove(id, name).await
     }
     async fn rollback(&self, id: &SandboxId, request: RollbackRequest) -> Result<SandboxInfo> {
         self.sandbox_rollback(id, request).await
@@ -123,7 +144,7 @@ impl Edge for Apiserver {
 }
 
 #[async_trait]
-impl Images for Apiserver {
+impl Images for Session {
     async fn import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo> {
         self.image_import(query, body).await
     }
@@ -131,42 +152,42 @@ impl Images for Apiserver {
         self.image_pull(request).await
     }
     async fn image_list(&self) -> Result<Vec<ImageInfo>> {
-        self.any_edge()?.image_list().await
+        self.image_edge(Action::ImageRead)?.image_list().await
     }
     async fn image_inspect(&self, reference: &str) -> Result<ImageInfo> {
-        self.any_edge()?.image_inspect(reference).await
+        self.image_edge(Action::ImageRead)?.image_inspect(reference).await
     }
     async fn image_remove(&self, reference: &str) -> Result<()> {
-        self.any_edge()?.image_remove(reference).await
+        self.image_edge(Action::ImageWrite)?.image_remove(reference).await
     }
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
-        self.any_edge()?.image_merge(reference, request).await
+        self.image_edge(Action::ImageWrite)?.image_merge(reference, request).await
     }
     async fn image_tag(&self, reference: &str, request: TagRequest) -> Result<ImageInfo> {
-        self.any_edge()?.image_tag(reference, request).await
+        self.image_edge(Action::ImageWrite)?.image_tag(reference, request).await
     }
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
-        self.any_edge()?.image_export(reference, query).await
+        self.image_edge(Action::ImageRead)?.image_export(reference, query).await
     }
     async fn image_publish(&self, reference: &str) -> Result<PublishReport> {
-        self.any_edge()?.image_publish(reference).await
+        self.image_edge(Action::ImageWrite)?.image_publish(reference).await
     }
     async fn store_list(&self) -> Result<Vec<ImageInfo>> {
-        self.any_edge()?.store_list().await
+        self.image_edge(Action::ImageRead)?.store_list().await
     }
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
-        self.any_edge()?.image_layers(reference).await
+        self.image_edge(Action::ImageRead)?.image_layers(reference).await
     }
     async fn environment_create(&self, request: EnvironmentRequest) -> Result<EnvironmentInfo> {
-        self.any_edge()?.environment_create(request).await
+        self.image_edge(Action::ImageWrite)?.environment_create(request).await
     }
     async fn environment_list(&self) -> Result<Vec<EnvironmentInfo>> {
-        self.any_edge()?.environment_list().await
+        self.image_edge(Action::ImageRead)?.environment_list().await
     }
     async fn environment_inspect(&self, reference: &str) -> Result<EnvironmentInfo> {
-        self.any_edge()?.environment_inspect(reference).await
+        self.image_edge(Action::ImageRead)?.environment_inspect(reference).await
     }
     async fn environment_remove(&self, reference: &str) -> Result<()> {
-        self.any_edge()?.environment_remove(reference).await
+        self.image_edge(Action::ImageWrite)?.environment_remove(reference).await
     }
 }

@@ -4,7 +4,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{environment, image, mcp, node, sandbox};
+use crate::{environment, image, mcp, node, project, sandbox};
 
 const GROUPS: &str = "\
 Sandboxes:
@@ -27,6 +27,11 @@ Images:
   build         Make an image of a Dockerfile, each step in a sandbox
   image         Import, pull, list, inspect and remove images
   env           Name compositions of images, to create sandboxes of
+
+Access:
+  project       Projects: who may use how much
+  key           Keys of projects
+  audit         Who has managed what
 
 Agents:
   mcp           Serve sandboxes as tools of the Model Context Protocol
@@ -118,6 +123,14 @@ pub(crate) enum Verb {
     Pack(sandbox::pack::Args),
     /// Serve sandboxes as tools of the Model Context Protocol
     Mcp(mcp::Args),
+    /// Projects: who may use how much
+    #[command(subcommand)]
+    Project(project::Verb),
+    /// Keys of projects
+    #[command(subcommand)]
+    Key(project::KeyVerb),
+    /// Who has managed what
+    Audit(project::Audit),
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod mcp;
 mod node;
 mod outcome;
 mod print;
+mod project;
 mod sandbox;
 mod serve;
 mod terminal;
@@ -68,5 +69,8 @@ async fn dispatch(cli: Cli) -> Outcome {
         Verb::Fork(args) => sandbox::fork::run(args, json).await,
         Verb::Pack(args) => sandbox::pack::run(args, json).await,
         Verb::Mcp(args) => mcp::run(args, json).await,
+        Verb::Project(verb) => project::run(verb, json).await,
+        Verb::Key(verb) => project::run_key(verb, json).await,
+        Verb::Audit(args) => project::audit(args, json).await,
     }
 }

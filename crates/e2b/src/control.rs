@@ -30,7 +30,7 @@ pub(crate) async fn serve(face: Arc<E2b>, request: Request<Body>) -> Response {
 
 async fn dispatch(face: Arc<E2b>, request: Request<Body>) -> Result<Response, Fault> {
     let (parts, body) = request.into_parts();
-    face.keys.check(key(&parts.headers)?).await?;
+    let face = face.entered(key(&parts.headers)?).await?;
     let path = parts.uri.path().to_owned();
     let mut segments: Vec<&str> = path.split('/').skip(1).collect();
     // Versions differ in what they may leave out, which is read alike.

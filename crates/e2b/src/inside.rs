@@ -45,7 +45,7 @@ enum Form {
 
 pub(crate) async fn serve(face: Arc<E2b>, id: SandboxId, port: u16, request: Request<Body>) -> Response {
     if port != AGENT_PORT {
-        return ports::serve(&face, &id, port, request).await.unwrap_or_else(Fault::rest);
+        return ports::serve(face, &id, port, request).await.unwrap_or_else(Fault::rest);
     }
     let form = form_of(request.uri().path());
     match dispatch(face, id, request).await {
@@ -71,7 +71,7 @@ fn form_of(path: &str) -> Form {
 
 async fn dispatch(face: Arc<E2b>, id: SandboxId, request: Request<Body>) -> Result<Response, Fault> {
     let (parts, body) = request.into_parts();
-    check(&face, &id, &parts.method, &parts.uri, &parts.headers).await?;
+    let face = check(face, &id, &parts.method, &parts.uri, &parts.headers).await?;
     let chronus = face.enter(&id).await?;
     let user = basic_user(&parts.headers)?;
     let (method, path) = (parts.method, parts.uri.path().to_owned());
@@ -106,26 +106,26 @@ impl E2b {
     }
 }
 
-/// The token of the sandbox, a signature of the URL, or an API key.
+/// The token of the sandbox, a signature of the URL, or an API key; the face as whoever has it sees it.
 async fn check(
-    face: &E2b,
+    face: Arc<E2b>,
     id: &SandboxId,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<(), Fault> {
+) -> Result<Arc<E2b>, Fault> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
     if let Some(token) = text(AGENT_TOKEN_HEADER) {
         return match face.tokens.fits(id, Scope::Agent, token) {
-            true => Ok(()),
+            true => Ok(face),
             false => Err(Fault::unauthenticated("X-Access-Token: not of this sandbox")),
         };
     }
     if let Some(key) = text(KEY_HEADER) {
-        return Ok(face.keys.check(key).await?);
+        return Ok(face.entered(key).await?);
     }
     if uri.path() == "/files" {
-        return check_signature(face, id, method, uri);
+        return check_signature(&face, id, method, uri).map(|()| face);
     }
     Err(Fault::unauthenticated("no token: connect to the sandbox by its id, with an API key, to get one"))
 }
@@ -163,18 +163,22 @@ fn basic_user(headers: &HeaderMap) -> Result<Option<String>, Fault> {
     Ok((!user.is_empty()).then(|| user.to_owned()))
 }
 
-/// Whether the caller may reach a port.
-pub(crate) async fn check_traffic(face: &E2b, id: &SandboxId, headers: &HeaderMap) -> Result<(), Fault> {
+/// Whether the caller may reach a port; the face as he sees it.
+pub(crate) async fn check_traffic(
+    face: Arc<E2b>,
+    id: &SandboxId,
+    headers: &HeaderMap,
+) -> Result<Arc<E2b>, Fault> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
     let fits = |name, scope| text(name).is_some_and(|token| face.tokens.fits(id, scope, token));
     if face.config.public_ports
         || fits(TRAFFIC_TOKEN_HEADER, Scope::Traffic)
         || fits(AGENT_TOKEN_HEADER, Scope::Agent)
     {
-        return Ok(());
+        return Ok(face);
     }
     if let Some(key) = text(KEY_HEADER) {
-        return Ok(face.keys.check(key).await?);
+        return Ok(face.entered(key).await?);
     }
     Err(Fault::unauthenticated(
         "this port asks for the sandbox's traffic token, in the header `e2b-traffic-access-token`",

@@ -41,27 +41,33 @@ use filesystem::{accounts::Accounts, watchers::Watchers};
 use target::Target;
 use token::Tokens;
 
-/// The face. One for each apiserver.
+/// The face. One for each apiserver; clones share all but the service behind it, which is as the caller sees it.
+#[derive(Clone)]
 pub struct E2b {
     front: Arc<dyn Front>,
     keys: Arc<dyn Keys>,
-    config: Config,
-    tokens: Tokens,
-    watchers: Watchers,
-    accounts: Accounts,
+    config: Arc<Config>,
+    tokens: Arc<Tokens>,
+    watchers: Arc<Watchers>,
+    accounts: Arc<Accounts>,
 }
 
 impl E2b {
-    /// `secret`: from which the tokens of sandboxes are made; the same at every apiserver, and after a restart.
+    /// `front`: for the holders of a sandbox's token. `secret`: from which the tokens of sandboxes are made; the same at every apiserver, and after a restart.
     pub fn new(front: Arc<dyn Front>, keys: Arc<dyn Keys>, config: Config, secret: [u8; 32]) -> Self {
         Self {
             front,
             keys,
-            config,
-            tokens: Tokens::new(secret),
-            watchers: Watchers::default(),
-            accounts: Accounts::default(),
+            config: Arc::new(config),
+            tokens: Arc::new(Tokens::new(secret)),
+            watchers: Arc::default(),
+            accounts: Arc::default(),
         }
+    }
+
+    /// As the holder of a key sees it. Errors: `unauthenticated`.
+    async fn entered(&self, key: &str) -> api::Result<Arc<Self>> {
+        Ok(Arc::new(Self { front: self.keys.enter(key).await?, ..self.clone() }))
     }
 
     /// `native` with this face before it: what is not for E2B passes untouched.

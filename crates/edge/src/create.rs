@@ -11,7 +11,7 @@ use std::sync::Arc;
 use api::{
     Code, Error, Result, SandboxId,
     arrow::BoxStream,
-    spec::{CreateEvent, CreateRequest, SandboxInfo},
+    spec::{CreateEvent, CreateRequest, SandboxInfo, root_project},
     state::State,
 };
 use futures_util::{StreamExt, stream, stream::FuturesUnordered};
@@ -26,6 +26,7 @@ use crate::{
     plan::{self, Composition},
     registry::KeyTurn,
     sandbox::{Actor, Begin, Sandbox, disk::Snapshot},
+    tally::Working,
     uses::{Use, User},
 };
 
@@ -42,6 +43,8 @@ struct Begun {
 struct Batch {
     parts: Arc<Parts>,
     request: CreateRequest,
+    /// Ends with the batch, however it ends.
+    _working: Option<Working>,
     ground: Ground,
     turn: Option<KeyTurn>,
 }
@@ -69,11 +72,16 @@ pub(crate) async fn start(
     request: CreateRequest,
     resolve: impl AsyncFnOnce(&Arc<Parts>, &CreateRequest) -> Result<Ground>,
 ) -> Result<BoxStream<CreateEvent>> {
+    let working = request.reservation.clone().map(|reservation| parts.tallies.work(reservation));
     parts.runtime(request.spec.kind)?;
     let turn = match &request.idempotency_key {
         Some(key) => Some(parts.registry.key_turn(&request, key).await?),
         None => None,
     };
+    if request.made_only && !turn.as_ref().is_some_and(|turn| turn.items.iter().any(Option::is_some)) {
+        turn.into_iter().for_each(|turn| parts.registry.end_key_turn(turn));
+        return Err(no_quota());
+    }
     let ground = match resolve(parts, &request).await {
         Ok(found) => found,
         Err(error) => {
@@ -81,7 +89,8 @@ pub(crate) async fn start(
             return Err(error);
         }
     };
-    let batch = Batch { parts: parts.clone(), request, ground, turn };
+    let _working = working;
+    let batch = Batch { parts: parts.clone(), request, _working, ground, turn };
     let first = match batch.begin_single() {
         Ok(first) => first,
         Err(error) => {
@@ -105,6 +114,11 @@ async fn resolve(parts: &Arc<Parts>, request: &CreateRequest) -> Result<Ground> 
     Ok(Ground { composition, _used: used, _snapshot: None })
 }
 
+/// The apiserver knows which bound of which project it was.
+fn no_quota() -> Error {
+    Error::new(Code::QuotaExceeded, "the project's quota holds no more sandboxes")
+}
+
 impl Batch {
     fn made(&self, index: u32) -> Option<&SandboxId> {
         self.turn.as_ref().and_then(|turn| turn.items.get(index as usize)).and_then(Option::as_ref)
@@ -123,6 +137,9 @@ impl Batch {
     fn begin(&self, index: u32) -> Result<Begun> {
         let parts = &self.parts;
         parts.check_open()?;
+        if self.request.made_only {
+            return Err(no_quota());
+        }
         let spec = &self.request.spec;
         let runtime = parts.runtime(spec.kind)?;
         let reservation = parts.admission.reserve(spec)?;
@@ -136,6 +153,8 @@ impl Batch {
             boot_id: parts.ledger.boot_id().to_owned(),
             id: id.clone(),
             spec: spec.clone(),
+            project: self.request.project.clone().unwrap_or_else(root_project),
+            reservation: self.request.reservation.clone(),
             layers: composition.digests(),
             images: composition.images.clone(),
             config: composition.config.clone(),

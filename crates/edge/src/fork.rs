@@ -23,7 +23,12 @@ pub(crate) async fn fork(
     let source = parts.registry.get(id)?;
     let spec = child_spec(&source.spec, &request)?;
     let checkpoint = request.checkpoint.clone();
-    let request = CreateRequest { count: request.count, spec, idempotency_key: request.idempotency_key };
+    let request = CreateRequest {
+        idempotency_key: request.idempotency_key,
+        project: Some(source.project.clone()),
+        reservation: request.reservation,
+        ..CreateRequest::many(request.count, spec)
+    };
     request.validate()?;
     create::start(parts, request, async |parts, request| {
         let used = parts.uses.hold(source.images(), source.layers(), User::Request);

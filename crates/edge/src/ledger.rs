@@ -10,7 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use api::{SandboxId, image::ImageConfig, spec::SandboxSpec, state::State};
+use api::{
+    SandboxId,
+    image::ImageConfig,
+    spec::{SandboxSpec, root_project},
+    state::State,
+};
 use runtime::Record;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +38,12 @@ pub struct Entry {
     pub boot_id: String,
     pub id: SandboxId,
     pub spec: SandboxSpec,
+    /// The id of the project that it belongs to.
+    #[serde(default = "root_project")]
+    pub project: String,
+    /// Of the quota that was taken for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
     /// Digests of the EROFS layers, base first.
     pub layers: Vec<String>,
     /// Digests of the images that these came from.
@@ -165,6 +176,8 @@ mod tests {
             boot_id: ledger.boot_id().to_owned(),
             id: SandboxId::new(&"e1".parse().unwrap()),
             spec: SandboxSpec::new("base"),
+            project: root_project(),
+            reservation: None,
             layers: vec!["blake3:00".into()],
             images: Vec::new(),
             config: ImageConfig::default(),

@@ -26,6 +26,7 @@ mod plan;
 mod publish;
 mod registry;
 mod sandbox;
+mod tally;
 mod usage;
 mod uses;
 

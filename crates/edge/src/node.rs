@@ -13,7 +13,8 @@ use std::{
 
 use api::{
     Code, Error, Result, SandboxId,
-    arrow::{BoxStream, Chronus, Edge},
+    arrow::{Access, BoxStream, Chronus, Edge},
+    iam::{Tally, TallyQuery},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, Kind, ListQuery, SandboxInfo, TtlRequest},
 };
@@ -32,6 +33,7 @@ use crate::{
     pack,
     publish::Publishing,
     registry::Registry,
+    tally::Tallies,
     usage::{self, Usages},
     uses::Uses,
 };
@@ -54,6 +56,7 @@ pub(crate) struct Parts {
     pub(crate) registry: Registry,
     pub(crate) uses: Arc<Uses>,
     pub(crate) usages: Usages,
+    pub(crate) tallies: Arc<Tallies>,
     /// Requests look images up as readers, a removal is a writer: no image goes between look-up and use.
     pub(crate) images: RwLock<()>,
     /// Exports and merges: each has a thread for as long as its image is large, or its reader slow.
@@ -94,6 +97,7 @@ impl EdgeNode {
             registry: Registry::default(),
             uses: Arc::default(),
             usages: Usages::open(&config.usage_file),
+            tallies: Arc::default(),
             images: RwLock::default(),
             image_jobs: Arc::new(Semaphore::new(IMAGE_JOBS_MAX)),
             fetches: Fetches::default(),
@@ -195,4 +199,10 @@ impl Edge for EdgeNode {
     async fn chronus(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
         self.parts.registry.get(id)?.chronus()
     }
+    async fn tally(&self, query: TallyQuery) -> Result<Tally> {
+        Ok(self.parts.tallies.take(query, &self.parts.registry))
+    }
 }
+
+/// An edge lets in whoever reaches it.
+impl Access for EdgeNode {}

@@ -10,7 +10,7 @@ use std::{
 
 use api::{
     Code, Error, Result, SandboxId,
-    spec::{CreateRequest, ListQuery, SandboxSpec},
+    spec::{CreateRequest, ListQuery, SandboxSpec, root_project},
 };
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
@@ -21,7 +21,8 @@ pub(crate) type Items = Vec<Option<SandboxId>>;
 
 /// One idempotency key.
 pub(crate) struct Keyed {
-    key: String,
+    /// With its project.
+    key: (String, String),
     count: u32,
     spec: SandboxSpec,
     items: Arc<AsyncMutex<Items>>,
@@ -36,8 +37,10 @@ pub(crate) struct KeyTurn {
 #[derive(Default)]
 struct Inner {
     sandboxes: BTreeMap<SandboxId, Arc<Sandbox>>,
-    names: HashMap<String, SandboxId>,
-    keys: HashMap<String, Arc<Keyed>>,
+    /// Of a project.
+    names: HashMap<(String, String), SandboxId>,
+    /// Of a project.
+    keys: HashMap<(String, String), Arc<Keyed>>,
 }
 
 #[derive(Default)]
@@ -46,7 +49,7 @@ pub(crate) struct Registry {
 }
 
 impl Inner {
-    fn forget_key_if_unused(&mut self, key: &str, items: &Items) {
+    fn forget_key_if_unused(&mut self, key: &(String, String), items: &Items) {
         if !items.iter().flatten().any(|id| self.sandboxes.contains_key(id)) {
             self.keys.remove(key);
         }
@@ -62,11 +65,12 @@ impl Registry {
     pub(crate) fn enter(&self, sandbox: &Arc<Sandbox>) -> Result<()> {
         let mut inner = self.lock();
         if let Some(name) = &sandbox.spec.name {
-            if let Some(holder) = inner.names.get(name) {
+            let name_of = (sandbox.project.clone(), name.clone());
+            if let Some(holder) = inner.names.get(&name_of) {
                 let message = format!("name: `{name}` is the name of {holder}");
                 return Err(Error::new(Code::AlreadyExists, message));
             }
-            inner.names.insert(name.clone(), sandbox.id.clone());
+            inner.names.insert(name_of, sandbox.id.clone());
         }
         inner.sandboxes.insert(sandbox.id.clone(), sandbox.clone());
         Ok(())
@@ -76,17 +80,18 @@ impl Registry {
     pub(crate) fn leave(&self, sandbox: &Sandbox) {
         let mut inner = self.lock();
         inner.sandboxes.remove(&sandbox.id);
-        if let Some(name) = &sandbox.spec.name
-            && inner.names.get(name) == Some(&sandbox.id)
+        let of_project = |text: &String| (sandbox.project.clone(), text.clone());
+        if let Some(name) = sandbox.spec.name.as_ref().map(of_project)
+            && inner.names.get(&name) == Some(&sandbox.id)
         {
-            inner.names.remove(name);
+            inner.names.remove(&name);
         }
-        if let Some(key) = &sandbox.key
-            && let Some(keyed) = inner.keys.get(&key.key).cloned()
+        if let Some(key) = sandbox.key.as_ref().map(|key| of_project(&key.key))
+            && let Some(keyed) = inner.keys.get(&key).cloned()
             // Whoever holds the items looks after the key when done.
             && let Ok(items) = keyed.items.try_lock()
         {
-            inner.forget_key_if_unused(&key.key, &items);
+            inner.forget_key_if_unused(&key, &items);
         }
     }
 
@@ -119,15 +124,16 @@ impl Registry {
 
     /// Waits until nobody else works on the key. Errors: `conflict` where it was used for another request.
     pub(crate) async fn key_turn(&self, request: &CreateRequest, key: &str) -> Result<KeyTurn> {
+        let of_project = (request.project.clone().unwrap_or_else(root_project), key.to_owned());
         loop {
             let keyed = {
                 let mut inner = self.lock();
                 let new = || {
                     let items = Arc::new(AsyncMutex::new(vec![None; request.count as usize]));
-                    let (key, count, spec) = (key.to_owned(), request.count, request.spec.clone());
+                    let (key, count, spec) = (of_project.clone(), request.count, request.spec.clone());
                     Arc::new(Keyed { key, count, spec, items })
                 };
-                inner.keys.entry(key.to_owned()).or_insert_with(new).clone()
+                inner.keys.entry(of_project.clone()).or_insert_with(new).clone()
             };
             if keyed.count != request.count || keyed.spec != request.spec {
                 let message = format!("idempotency_key: `{key}` was used for another request");
@@ -135,7 +141,7 @@ impl Registry {
             }
             let turn = KeyTurn { items: keyed.items.clone().lock_owned().await, keyed };
             // While we waited the key may have ended, and begun anew.
-            if self.lock().keys.get(key).is_some_and(|now| Arc::ptr_eq(now, &turn.keyed)) {
+            if self.lock().keys.get(&of_project).is_some_and(|now| Arc::ptr_eq(now, &turn.keyed)) {
                 return Ok(turn);
             }
         }
@@ -149,18 +155,19 @@ impl Registry {
         drop(turn);
     }
 
-    /// After a restart: `id` was made under this key.
-    pub(crate) fn restore_key(&self, entry: &EntryKey, spec: &SandboxSpec, id: &SandboxId) {
+    /// After a restart: the sandbox was made under this key.
+    pub(crate) fn restore_key(&self, entry: &EntryKey, sandbox: &Sandbox) {
         let mut inner = self.lock();
-        let keyed = inner.keys.entry(entry.key.clone()).or_insert_with(|| {
+        let key = (sandbox.project.clone(), entry.key.clone());
+        let keyed = inner.keys.entry(key.clone()).or_insert_with(|| {
             let items = Arc::new(AsyncMutex::new(vec![None; entry.count as usize]));
-            Arc::new(Keyed { key: entry.key.clone(), count: entry.count, spec: spec.clone(), items })
+            Arc::new(Keyed { key, count: entry.count, spec: sandbox.spec.clone(), items })
         });
         // Nobody calls yet: the lock is free.
         if let Ok(mut items) = keyed.items.try_lock()
             && let Some(item) = items.get_mut(entry.index as usize)
         {
-            *item = Some(id.clone());
+            *item = Some(sandbox.id.clone());
         }
     }
 }

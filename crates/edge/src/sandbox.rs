@@ -67,6 +67,10 @@ pub(crate) enum Command {
 pub(crate) struct Sandbox {
     pub(crate) id: SandboxId,
     pub(crate) spec: SandboxSpec,
+    /// The id of the project that it belongs to.
+    pub(crate) project: String,
+    /// Of the quota that was taken for it.
+    pub(crate) reservation: Option<String>,
     pub(crate) key: Option<EntryKey>,
     layers: Vec<String>,
     images: Vec<String>,
@@ -98,6 +102,8 @@ impl Sandbox {
         let sandbox = Self {
             id: entry.id.clone(),
             spec: entry.spec.clone(),
+            project: entry.project.clone(),
+            reservation: entry.reservation.clone(),
             key: entry.key.clone(),
             layers: entry.layers.clone(),
             images: entry.images.clone(),
@@ -117,6 +123,7 @@ impl Sandbox {
             state: status.state,
             reason: status.reason,
             spec: self.spec.clone(),
+            project: self.project.clone(),
             layers: self.layers.clone(),
             created_ms: self.created_ms,
             expires_ms: status.expires_ms,

@@ -133,7 +133,7 @@ impl Iam {
             Some(key) => self.store.revoke_key(&key.id).await?,
             None => false,
         };
-        self.cache.clear();
+        self.changed();
         if revoked {
             return Ok(());
         }

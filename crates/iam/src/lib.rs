@@ -12,6 +12,7 @@ mod audit;
 mod cache;
 mod key;
 mod keys;
+mod lately;
 mod projects;
 mod store;
 mod tree;
@@ -24,9 +25,11 @@ use api::{
     iam::{Action, PrincipalKind, Rights},
 };
 
-pub use usage::{Reservation, Tally};
+pub use api::iam::ROOT_PROJECT;
+pub use usage::Reservation;
 
 use cache::Cache;
+use lately::Lately;
 use store::Store;
 
 macro_rules! id {
@@ -60,9 +63,6 @@ id!(
     KeyId
 );
 
-/// The project above all.
-pub const ROOT_PROJECT: &str = "pr-root";
-
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
@@ -79,6 +79,19 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// The node itself.
+    pub fn owner() -> Self {
+        Self {
+            project_id: ProjectId(ROOT_PROJECT.into()),
+            project: "root".into(),
+            key_id: KeyId("ak-owner".into()),
+            key_name: "owner".into(),
+            kind: PrincipalKind::Service,
+            rights: Rights::all(),
+            expires_ms: None,
+        }
+    }
+
     /// Errors: `permission_denied`.
     pub fn may(&self, action: Action) -> Result<()> {
         if self.rights.has(action) {
@@ -95,13 +108,20 @@ impl Principal {
 pub struct Iam {
     store: Store,
     cache: Arc<Cache>,
+    lately: Arc<Lately>,
 }
 
 impl Iam {
     /// Opens the store, and makes it where there is none. Only its owner can read the file.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         let store = Store::open(path.as_ref()).await?;
-        Ok(Self { store, cache: Arc::default() })
+        Ok(Self { store, cache: Arc::default(), lately: Arc::default() })
+    }
+
+    /// What was known of keys and projects may have changed.
+    fn changed(&self) {
+        self.cache.clear();
+        self.lately.forget();
     }
 
     /// The secret of that name: made when it is first asked for, the same ever after, for every process on this store.

@@ -43,6 +43,7 @@ impl Iam {
             no_wider(tree, &parent_id, request.rights, &project.quota)
         };
         self.store.insert_project(&project, check).await?;
+        self.changed();
         self.project_inspect(by, &project.id).await
     }
 
@@ -89,7 +90,7 @@ impl Iam {
             parent.map_or(Ok(()), |parent| no_wider(tree, &parent, update.rights, &quota))
         };
         self.store.update_project(&id, update, check).await?;
-        self.cache.clear();
+        self.changed();
         self.project_inspect(by, &id).await
     }
 
@@ -111,7 +112,7 @@ impl Iam {
             }
         };
         self.store.remove_project(&id, check).await?;
-        self.cache.clear();
+        self.changed();
         Ok(())
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use api::{EdgeId, Result, iam::Amount};
+use api::{
+    EdgeId, Result,
+    iam::{Amount, Tally},
+};
 
 use crate::{Iam, store::now_ms};
 
@@ -12,20 +15,6 @@ use crate::{Iam, store::now_ms};
 pub struct Reservation {
     pub id: String,
     pub expires_ms: u64,
-}
-
-/// What an edge says at one moment: what lives there, without what is of reservations that it still works on, and which of
-/// those it has finished. Each replaces the one before.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// When the edge's process started, in milliseconds since the Unix epoch: the number begins anew with it.
-    pub started_ms: u64,
-    /// Grows with each tally of this process.
-    pub sequence: u64,
-    /// By project id; what is below a project is not in it.
-    pub projects: Vec<(String, Amount)>,
-    /// Reservations that are finished.
-    pub finished: Vec<String>,
 }
 
 impl Iam {

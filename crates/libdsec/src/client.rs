@@ -8,7 +8,7 @@ use api::{
     spec::{ListQuery, SandboxInfo, SandboxSpec},
 };
 
-use crate::{Context, Environments, Images, Sandbox, retry, sandbox::create::Created};
+use crate::{Context, Environments, Images, Keys, Projects, Sandbox, retry, sandbox::create::Created};
 
 /// A client of one DSec server.
 #[derive(Clone)]
@@ -107,6 +107,16 @@ impl Client {
     /// The catalogue.
     pub fn images(&self) -> Images {
         Images::new(self.front.clone())
+    }
+
+    /// What may be used, and by whom.
+    pub fn projects(&self) -> Projects {
+        Projects::new(self.front.clone())
+    }
+
+    /// The keys of projects.
+    pub fn keys(&self) -> Keys {
+        Keys::new(self.front.clone())
     }
 
     /// The compositions that have names.

@@ -24,6 +24,7 @@
 //! **Dropping.** Nothing here kills on drop: a dropped [`Sandbox`] lives until it is stopped or its TTL runs out, a
 //! dropped [`Process`] goes on and can be attached to again by its id.
 
+mod access;
 mod build;
 mod client;
 mod context;
@@ -33,6 +34,7 @@ mod retry;
 mod sandbox;
 mod text;
 
+pub use access::{Keys, Projects};
 pub use api::{
     Class, Code, Error, ExecId, RequestId, Result, SandboxId,
     arrow::ByteStream,
@@ -40,6 +42,10 @@ pub use api::{
     exec::{Command, ExecInfo, ExecResult, Exit, ExitReason, Output, PtySize},
     file::{FileInfo, FileKind, TarReport, WatchEvent, WatchKind},
     frame::Stream as OutputStream,
+    iam::{
+        Action, Amount, AuditEntry, AuditQuery, Dimension, KeyInfo, KeyMade, KeyRequest, PrincipalKind,
+        ProjectInfo, ProjectRequest, ProjectUpdate, Quota, Rights,
+    },
     image::{
         BUILD_CACHE, ExportFormat, ImageConfig, ImageInfo, ImportFormat, ImportQuery, LayerKind,
         MERGE_THRESHOLD_BYTES, MergeRequest, TagRequest, Usage,

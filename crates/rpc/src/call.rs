@@ -3,6 +3,7 @@
 //! [`EdgeClient`] speaks to an edge or an apiserver, [`ChronusClient`] to the inside of one sandbox, either through
 //! an [`EdgeClient`] or straight to aether's UNIX socket. Clones share their connections.
 
+mod access;
 mod body;
 mod chronus;
 mod edge;

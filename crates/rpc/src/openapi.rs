@@ -36,6 +36,7 @@ pub fn document() -> Value {
     book.add(MOUNT, &route::edge::routes());
     book.add(MOUNT, &route::images::routes());
     book.add(MOUNT, &route::environments::routes());
+    book.add(MOUNT, &route::access::routes());
     book.add(SANDBOX_MOUNT, &route::chronus::routes());
     #[cfg(feature = "call")]
     book.add(SANDBOX_MOUNT, &route::chronus::proxy_routes());
@@ -209,6 +210,7 @@ mod tests {
         route::edge::routes().iter().for_each(|r| add(MOUNT, r.path, r.on));
         route::images::routes().iter().for_each(|r| add(MOUNT, r.path, r.on));
         route::environments::routes().iter().for_each(|r| add(MOUNT, r.path, r.on));
+        route::access::routes().iter().for_each(|r| add(MOUNT, r.path, r.on));
         route::chronus::routes().iter().for_each(|r| add(SANDBOX_MOUNT, r.path, r.on));
         #[cfg(feature = "call")]
         route::chronus::proxy_routes().iter().for_each(|r| add(SANDBOX_MOUNT, r.path, r.on));

@@ -3,6 +3,7 @@
 //! A [`Route`] holds both the handler and its description, so there is no second list to forget. The routes of
 //! chronus are listed once and mounted twice: under `/v1` by aether, under `/v1/sandboxes/{id}` by all others.
 
+pub(crate) mod access;
 pub(crate) mod chronus;
 pub(crate) mod disk;
 pub(crate) mod edge;
@@ -25,6 +26,7 @@ pub(crate) enum On {
     Get,
     Post,
     Put,
+    Patch,
     Delete,
     /// Every method: a proxy.
     #[cfg_attr(not(feature = "call"), allow(dead_code))]
@@ -40,6 +42,7 @@ impl On {
             Self::Get => "GET",
             Self::Post => "POST",
             Self::Put => "PUT",
+            Self::Patch => "PATCH",
             Self::Delete => "DELETE",
             Self::Any => "ANY",
         }

@@ -3,6 +3,7 @@
 //! hyper is used directly, one task a connection, so that an idle server of aether costs little. Every answer has an
 //! `x-request-id`, whatever router made it, and a panic of a handler becomes an `internal` answer.
 
+pub(crate) mod access;
 pub(crate) mod answer;
 pub(crate) mod call;
 pub(crate) mod disk;
@@ -62,21 +63,30 @@ pub fn chronus_router(chronus: Arc<dyn Chronus>) -> Router {
 
 /// The service of an edge or an apiserver: sandboxes, images, health, the document, and the way into each sandbox.
 pub fn front_router(front: Arc<dyn Front>) -> Router {
+    front_router_for(move |_| Ok(front.clone()))
+}
+
+/// The same, where who asks sees a service of his own: `find` gives it, by what the layers before have left in the
+/// request's extensions.
+pub fn front_router_for(
+    find: impl Fn(&Extensions) -> api::Result<Arc<dyn Front>> + Clone + Send + Sync + 'static,
+) -> Router {
     let itself = {
-        let front = front.clone();
-        move |_: &call::Call| {
-            let front = front.clone();
-            async move { Ok(front) }
+        let find = find.clone();
+        move |call: &call::Call| {
+            let front = find(call.extensions());
+            async move { front }
         }
     };
     let inside = move |call: &call::Call| {
-        let front = front.clone();
+        let front = find(call.extensions());
         let id = call.param::<SandboxId>("id");
-        async move { front.chronus(&id?).await }
+        async move { front?.chronus(&id?).await }
     };
     let router = dispatch::mount(Router::new(), MOUNT, route::edge::routes(), itself.clone());
     let router = dispatch::mount(router, MOUNT, route::images::routes(), itself.clone());
-    let router = dispatch::mount(router, MOUNT, route::environments::routes(), itself);
+    let router = dispatch::mount(router, MOUNT, route::environments::routes(), itself.clone());
+    let router = dispatch::mount(router, MOUNT, route::access::routes(), itself);
     let router = dispatch::mount(router, SANDBOX_MOUNT, route::chronus::routes(), inside.clone());
     #[cfg(feature = "call")]
     let router = dispatch::mount(router, SANDBOX_MOUNT, route::chronus::proxy_routes(), inside);

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use api::{Code, SandboxId, arrow::Chronus};
+use api::{
+    Code, SandboxId,
+    arrow::{Chronus, Front},
+};
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -62,10 +65,10 @@ pub(crate) async fn serve(face: Arc<Swerex>, rest: &str, request: Request<Body>)
 
 async fn dispatch(face: Arc<Swerex>, rest: &str, request: Request<Body>) -> Result<Response, Fault> {
     let (parts, body) = request.into_parts();
-    check_key(&face, &parts.headers).await?;
+    let front = enter(&face, &parts.headers).await?;
     let (id, verb) = rest.split_once('/').unwrap_or((rest, ""));
     let id: SandboxId = id.parse().map_err(|_| no_sandbox(id))?;
-    let chronus = face.front.chronus(&id).await.map_err(|error| match error.code {
+    let chronus = front.chronus(&id).await.map_err(|error| match error.code {
         Code::NotFound => no_sandbox(id.as_str()),
         _ => error.into(),
     })?;
@@ -89,12 +92,12 @@ async fn dispatch(face: Arc<Swerex>, rest: &str, request: Request<Body>) -> Resu
 }
 
 /// Before all else, so that a stranger learns nothing. No key is 403 and a wrong one 401, as with theirs.
-async fn check_key(face: &Swerex, headers: &HeaderMap) -> Result<(), Fault> {
+async fn enter(face: &Swerex, headers: &HeaderMap) -> Result<Arc<dyn Front>, Fault> {
     let Some(key) = headers.get(KEY_HEADER) else {
         let detail = "Not authenticated: auth_token is a key of DSec";
         return Err(Fault::http(StatusCode::FORBIDDEN, Code::Unauthenticated, detail));
     };
-    Ok(face.keys.check(key.to_str().unwrap_or_default().trim()).await?)
+    Ok(face.keys.enter(key.to_str().unwrap_or_default().trim()).await?)
 }
 
 fn no_sandbox(id: &str) -> Fault {

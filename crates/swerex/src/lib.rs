@@ -22,7 +22,6 @@ mod wire;
 
 use std::sync::Arc;
 
-use api::arrow::Front;
 use axum::{
     Router,
     body::Body,
@@ -41,15 +40,14 @@ const MOUNT: &str = "/swerex/";
 
 /// The face. One for each apiserver.
 pub struct Swerex {
-    front: Arc<dyn Front>,
     keys: Arc<dyn Keys>,
     places: Places,
     uploads: Uploads,
 }
 
 impl Swerex {
-    pub fn new(front: Arc<dyn Front>, keys: Arc<dyn Keys>) -> Self {
-        Self { front, keys, places: Places::default(), uploads: Uploads::default() }
+    pub fn new(keys: Arc<dyn Keys>) -> Self {
+        Self { keys, places: Places::default(), uploads: Uploads::default() }
     }
 
     /// `native` with this face before it: what is not for SWE-ReX passes untouched.

@@ -169,13 +169,32 @@ pub struct AuditEntry {
     pub code: Option<Code>,
 }
 
+/// `GET /v1/audit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuditQuery {
+    /// The newest so many.
+    #[serde(default = "audit_count")]
+    pub count_max: u32,
+}
+
+fn audit_count() -> u32 {
+    100
+}
+
+impl Default for AuditQuery {
+    fn default() -> Self {
+        Self { count_max: audit_count() }
+    }
+}
+
 /// An id, or a path of names. Errors: `invalid_argument`.
 pub fn check_reference(field: &str, reference: &str) -> Result<()> {
     let names = reference.split(PATH_SEPARATOR).take(DEPTH_MAX + 1);
     if reference.split(PATH_SEPARATOR).count() > DEPTH_MAX {
         return Err(Error::invalid(format!("{field}: deeper than {DEPTH_MAX} projects")));
     }
-    names.map(|name| spec::check_name(field, name)).collect()
+    names.into_iter().try_for_each(|name| spec::check_name(field, name))
 }
 
 #[cfg(test)]

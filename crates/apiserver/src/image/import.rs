@@ -3,14 +3,15 @@
 use api::{
     Result,
     arrow::ByteStream,
+    iam::Action,
     image::{ImageInfo, ImportQuery},
 };
 
-use crate::Apiserver;
+use crate::Session;
 
-impl Apiserver {
+impl Session {
     pub(crate) async fn image_import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo> {
         query.validate()?;
-        self.any_edge()?.import(query, body).await
+        self.image_edge(Action::ImageWrite)?.import(query, body).await
     }
 }

@@ -3,14 +3,15 @@
 use api::{
     Result,
     arrow::BoxStream,
+    iam::Action,
     pull::{PullEvent, PullRequest},
 };
 
-use crate::Apiserver;
+use crate::Session;
 
-impl Apiserver {
+impl Session {
     pub(crate) async fn image_pull(&self, request: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
         request.validate()?;
-        self.any_edge()?.pull(request).await
+        self.image_edge(Action::ImageWrite)?.pull(request).await
     }
 }

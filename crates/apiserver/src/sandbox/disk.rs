@@ -3,20 +3,22 @@
 use api::{
     Result, SandboxId,
     arrow::BoxStream,
+    iam::{Action, Amount},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, SandboxInfo},
 };
 
-use crate::Apiserver;
+use super::create::is_certain;
+use crate::Session;
 
-impl Apiserver {
+impl Session {
     pub(crate) async fn sandbox_checkpoint(
         &self,
         id: &SandboxId,
         request: CheckpointRequest,
     ) -> Result<Checkpoint> {
         request.validate()?;
-        self.edge_of(id)?.checkpoint(id, request).await
+        self.sandbox(id, Action::SandboxDisk).await?.checkpoint(id, request).await
     }
 
     pub(crate) async fn sandbox_rollback(
@@ -25,20 +27,32 @@ impl Apiserver {
         request: RollbackRequest,
     ) -> Result<SandboxInfo> {
         request.validate()?;
-        self.edge_of(id)?.rollback(id, request).await
+        self.sandbox(id, Action::SandboxDisk).await?.rollback(id, request).await
     }
 
+    /// The new ones belong to the project of their source, and take of its quota.
     pub(crate) async fn sandbox_fork(
         &self,
         id: &SandboxId,
-        request: ForkRequest,
+        mut request: ForkRequest,
     ) -> Result<BoxStream<CreateEvent>> {
         request.validate()?;
-        self.edge_of(id)?.fork(id, request).await
+        let edge = self.sandbox(id, Action::SandboxDisk).await?;
+        self.sandbox(id, Action::SandboxCreate).await?;
+        let source = edge.inspect(id).await?;
+        let reservation =
+            self.reserve(&source.project, &Amount::of(&source.spec, request.count.into())).await?;
+        request.reservation = reservation.as_ref().map(|reservation| reservation.id.clone());
+        let forked = edge.fork(id, request).await;
+        if forked.as_ref().is_err_and(is_certain) {
+            self.give_back(reservation.as_ref()).await;
+        }
+        forked
     }
 
     pub(crate) async fn sandbox_pack_diff(&self, id: &SandboxId, request: PackRequest) -> Result<PackReport> {
         request.validate()?;
-        self.edge_of(id)?.pack_diff(id, request).await
+        self.may(Action::ImageWrite)?;
+        self.sandbox(id, Action::SandboxDisk).await?.pack_diff(id, request).await
     }
 }

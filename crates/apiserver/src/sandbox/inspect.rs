@@ -1,11 +1,11 @@
 //! Inspect: asked of the edge that the id names.
 
-use api::{Result, SandboxId, spec::SandboxInfo};
+use api::{Result, SandboxId, iam::Action, spec::SandboxInfo};
 
-use crate::Apiserver;
+use crate::Session;
 
-impl Apiserver {
+impl Session {
     pub(crate) async fn sandbox_inspect(&self, id: &SandboxId) -> Result<SandboxInfo> {
-        self.edge_of(id)?.inspect(id).await
+        self.sandbox(id, Action::SandboxRead).await?.inspect(id).await
     }
 }

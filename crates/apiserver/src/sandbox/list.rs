@@ -6,11 +6,11 @@ use api::{
 };
 use futures_util::future::try_join_all;
 
-use crate::Apiserver;
+use crate::Session;
 
-impl Apiserver {
+impl Session {
     pub(crate) async fn sandbox_list(&self, query: ListQuery) -> Result<Vec<SandboxInfo>> {
-        let lists = try_join_all(self.edges.values().map(|edge| edge.list(query.clone()))).await?;
-        Ok(lists.into_iter().flatten().collect())
+        let lists = try_join_all(self.shared.edges.values().map(|edge| edge.list(query.clone()))).await?;
+        self.seen(lists.into_iter().flatten().collect()).await
     }
 }

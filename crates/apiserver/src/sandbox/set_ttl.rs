@@ -2,14 +2,15 @@
 
 use api::{
     Result, SandboxId,
+    iam::Action,
     spec::{SandboxInfo, TtlRequest},
 };
 
-use crate::Apiserver;
+use crate::Session;
 
-impl Apiserver {
+impl Session {
     pub(crate) async fn sandbox_set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo> {
         request.validate()?;
-        self.edge_of(id)?.set_ttl(id, request).await
+        self.sandbox(id, Action::SandboxStop).await?.set_ttl(id, request).await
     }
 }

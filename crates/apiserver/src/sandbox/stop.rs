@@ -1,12 +1,12 @@
 //! Stop: done by the edge that the id names; the answer comes when nothing is left.
 
-use api::{Result, SandboxId};
+use api::{Result, SandboxId, iam::Action};
 
-use crate::Apiserver;
+use crate::Session;
 
-impl Apiserver {
+impl Session {
     #[tracing::instrument(level = "debug", name = "apiserver.stop", skip_all)]
     pub(crate) async fn sandbox_stop(&self, id: &SandboxId) -> Result<()> {
-        self.edge_of(id)?.stop(id).await
+        self.sandbox(id, Action::SandboxStop).await?.stop(id).await
     }
 }

@@ -169,6 +169,7 @@ mod tests {
             state: State::Running,
             reason: None,
             spec,
+            project: api::spec::root_project(),
             layers: Vec::new(),
             created_ms,
             expires_ms: 0,

@@ -1,5 +1,7 @@
 //! Ports of a sandbox, by header or host name: handed to the native proxy.
 
+use std::sync::Arc;
+
 use api::{Code, SandboxId};
 use axum::{body::Body, response::Response};
 use http::Request;
@@ -12,12 +14,12 @@ use crate::{
 };
 
 pub(super) async fn serve(
-    face: &E2b,
+    face: Arc<E2b>,
     id: &SandboxId,
     port: u16,
     mut request: Request<Body>,
 ) -> Result<Response, Fault> {
-    check_traffic(face, id, request.headers()).await?;
+    let face = check_traffic(face, id, request.headers()).await?;
     let chronus = face.enter(id).await?;
     // What opens the sandbox is not for what runs in it.
     for name in [AGENT_TOKEN_HEADER, TRAFFIC_TOKEN_HEADER, "e2b-sandbox-id", "e2b-sandbox-port"] {

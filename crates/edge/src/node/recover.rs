@@ -47,6 +47,7 @@ fn plan_recovery(entry: &Entry, boot_id: &str, now_ms: u64) -> Recovery {
 pub(super) async fn recover(parts: &Arc<Parts>, entries: Vec<Entry>) {
     let known: HashSet<String> = entries.iter().map(|e| e.id.to_string()).collect();
     remove_orphan_spools(&parts.config.spool_dir, &known);
+    parts.tallies.finished_before(entries.iter().filter_map(|e| e.reservation.clone()).collect());
     let all = stream::iter(entries);
     all.for_each_concurrent(ADOPTIONS_IN_FLIGHT, |entry| recover_one(parts, entry)).await;
     // Now it is known what lives.
@@ -81,10 +82,10 @@ async fn recover_one(parts: &Arc<Parts>, mut entry: Entry) {
         },
         Err(_) => State::Broken,
     };
-    if let Some(key) = &entry.key {
-        parts.registry.restore_key(key, &entry.spec, &id);
-    }
     let (sandbox, ends) = Sandbox::new(&entry, &parts.config.spool_dir);
+    if let Some(key) = &entry.key {
+        parts.registry.restore_key(key, &sandbox);
+    }
     if let Err(error) = parts.registry.enter(&sandbox) {
         // Two entries with one name: one of them was being created. Neither may be lost.
         tracing::warn!(sandbox = %id, %error, "recover: it cannot enter");
@@ -117,10 +118,10 @@ async fn recover_one(parts: &Arc<Parts>, mut entry: Entry) {
 fn roll_back(parts: &Arc<Parts>, runtime: Arc<dyn Runtime>, entry: Entry) {
     let (id, checkpoint) = (entry.id.clone(), entry.rolling_back.clone().unwrap_or_default());
     tracing::info!(sandbox = %id, checkpoint, "recover: its rollback is done again");
-    if let Some(key) = &entry.key {
-        parts.registry.restore_key(key, &entry.spec, &id);
-    }
     let (sandbox, ends) = Sandbox::new(&entry, &parts.config.spool_dir);
+    if let Some(key) = &entry.key {
+        parts.registry.restore_key(key, &sandbox);
+    }
     if let Err(error) = parts.registry.enter(&sandbox) {
         tracing::error!(sandbox = %id, %error, "recover: it cannot enter; its entry stays");
         return;
@@ -197,6 +198,8 @@ mod tests {
             boot_id: boot_id.into(),
             id: SandboxId::new(&"e1".parse().unwrap()),
             spec: SandboxSpec::new("base"),
+            project: api::spec::root_project(),
+            reservation: None,
             layers: Vec::new(),
             images: Vec::new(),
             config: api::image::ImageConfig::default(),

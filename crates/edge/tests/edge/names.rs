@@ -11,7 +11,7 @@ use runtime::fake::Step;
 use crate::world::*;
 
 fn keyed(key: &str, count: u32, spec: SandboxSpec) -> CreateRequest {
-    CreateRequest { count, spec, idempotency_key: Some(key.into()) }
+    CreateRequest { idempotency_key: Some(key.into()), ..CreateRequest::many(count, spec) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -237,7 +237,7 @@ async fn the_deadline_survives_and_a_moved_one_too() {
 async fn a_create_key_survives_with_its_sandboxes() {
     let world = Arc::new(World::new());
     let first = Process::start(&world).await;
-    let request = CreateRequest { count: 3, spec: spec(), idempotency_key: Some("k".into()) };
+    let request = CreateRequest { idempotency_key: Some("k".into()), ..CreateRequest::many(3, spec()) };
     let (node, asked) = (first.node.clone(), request.clone());
     let mut before = first.ask(async move { events(&node, asked).await.unwrap() }).await;
     first.kill().await;

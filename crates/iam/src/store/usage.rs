@@ -5,7 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use api::{Code, EdgeId, Error, Result, iam::Amount};
+use std::time::Duration;
+
+use api::{
+    Code, EdgeId, Error, Result,
+    iam::{Amount, Tally},
+};
 use sqlx::{Row, Sqlite, Transaction};
 
 use super::{
@@ -13,8 +18,10 @@ use super::{
     projects::{commit, tree},
     read, to_ms, written,
 };
-use crate::{Tally, tree::Tree};
+use crate::tree::Tree;
 
+/// An edge that works on a reservation says so far more often than this.
+const RENEWED_FOR: Duration = Duration::from_secs(120);
 /// Reservations that a sweep ends at once.
 const SWEEP_MAX: i64 = 1000;
 
@@ -100,6 +107,15 @@ impl Store {
             let text: String = row.try_get("amount").map_err(StoreError::Query)?;
             put(&mut gone, row.try_get("project_id").map_err(StoreError::Query)?, &read(&text)?);
             delete_reservation(&mut transaction, id).await?;
+        }
+        let until = now_ms().saturating_add(RENEWED_FOR.as_millis() as u64);
+        for id in &tally.working {
+            sqlx::query("UPDATE reservations SET expires_ms = MAX(expires_ms, $1) WHERE id = $2")
+                .bind(to_ms(until))
+                .bind(id)
+                .execute(&mut *transaction)
+                .await
+                .map_err(StoreError::Query)?;
         }
         // Of projects that are not there: sandboxes that nobody knows. The edge holds them, no quota does.
         let known: Amounts = tally

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::{
     EdgeId,
-    iam::{Amount, Dimension},
+    iam::{Amount, Dimension, Tally},
     spec::SandboxSpec,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
@@ -66,6 +66,7 @@ async fn a_tally_takes_the_place_of_what_it_finished() {
         started_ms: 1,
         sequence,
         projects: vec![(project.id.clone(), sandboxes(count))],
+        working: Vec::new(),
         finished: finished.iter().map(|id| (*id).to_owned()).collect(),
     };
     // Two of ten have failed; the other request is still at work.
@@ -103,6 +104,12 @@ async fn a_reservation_that_nobody_finishes_ends() {
     assert_eq!(used(&iam, &owner, "root").await, 5);
     assert_eq!(iam.sweep_reservations().await.unwrap(), 1);
     assert_eq!((iam.sweep_reservations().await.unwrap(), used(&iam, &owner, "root").await), (0, 3));
+    // One that an edge works on goes on.
+    let short = iam.reserve(ROOT_PROJECT, &sandboxes(1), Duration::from_millis(20)).await.unwrap();
+    let working = Tally { started_ms: 1, sequence: 1, working: vec![short.id], ..Tally::default() };
+    iam.tally(&edge(1), &working).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(25)).await;
+    assert_eq!((iam.sweep_reservations().await.unwrap(), used(&iam, &owner, "root").await), (0, 4));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -304,7 +311,7 @@ async fn tell(iam: &Iam, ids: &[String], at: usize, model: &mut Model) {
     let lives = model.lives.iter().filter(|((edge, _), count)| *edge == at && **count > 0);
     let projects = lives.map(|((_, project), count)| (ids[*project].clone(), sandboxes(*count))).collect();
     let finished = model.finished.remove(&at).unwrap_or_default().into_iter().map(|(_, _, id)| id).collect();
-    let tally = Tally { started_ms: 1, sequence: model.sequence, projects, finished };
+    let tally = Tally { started_ms: 1, sequence: model.sequence, projects, working: Vec::new(), finished };
     assert!(iam.tally(&edge(at), &tally).await.unwrap());
     model.told.retain(|(edge, _), _| *edge != at);
     let lives: Vec<_> =

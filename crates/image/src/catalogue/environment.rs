@@ -139,7 +139,7 @@ impl Catalogue {
     fn meaning(&self, record: &Record) -> Result<Meaning> {
         let images = self.images();
         let parts = record.parts.iter().map(|part| part.image(&images)).collect::<Result<Vec<_>>>()?;
-        record.compose(&parts, |layers, config| publish::stack_digest(layers, config))
+        record.compose(&parts, publish::stack_digest)
     }
 
     fn info(&self, record: &Record) -> EnvironmentInfo {

@@ -64,7 +64,10 @@ fn made_up() -> String {
 impl Created {
     pub(crate) fn new(front: Arc<dyn Front>, count: u32, spec: SandboxSpec, key: Option<String>) -> Self {
         let idempotency_key = Some(key.unwrap_or_else(made_up));
-        Self::asked(front, Asked::Create(CreateRequest { count, spec, idempotency_key }))
+        Self::asked(
+            front,
+            Asked::Create(CreateRequest { idempotency_key, ..CreateRequest::many(count, spec) }),
+        )
     }
 
     pub(crate) fn forked(front: Arc<dyn Front>, source: SandboxId, mut request: ForkRequest) -> Self {

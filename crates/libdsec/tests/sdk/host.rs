@@ -116,6 +116,7 @@ impl Host {
             state: State::Running,
             reason: None,
             spec: spec.clone(),
+            project: api::spec::root_project(),
             layers: vec![],
             created_ms: 1_000,
             expires_ms: 1_000 + spec.ttl_ms,
@@ -594,3 +595,5 @@ pub async fn serve(host: Arc<Host>) -> String {
     tokio::spawn(rpc::serve(listener.into(), rpc::front_router(host), std::future::pending()));
     url
 }
+
+impl api::arrow::Access for Host {}

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use api::{
     Error, Result, SandboxId,
     arrow::{BoxStream, Chronus, Edge},
+    iam::{Tally, TallyQuery},
     limit,
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
@@ -58,6 +59,10 @@ impl Edge for EdgeClient {
     async fn set_ttl(&self, id: &SandboxId, request: TtlRequest) -> Result<SandboxInfo> {
         let request = self.origin.request_json(Method::PUT, format!("/v1/sandboxes/{id}/ttl"), &request)?;
         self.origin.json(request, DEADLINE).await
+    }
+
+    async fn tally(&self, query: TallyQuery) -> Result<Tally> {
+        self.origin.json(self.origin.request_json(Method::POST, "/v1/tally".into(), &query)?, DEADLINE).await
     }
 
     async fn checkpoint(&self, id: &SandboxId, request: CheckpointRequest) -> Result<Checkpoint> {

@@ -45,6 +45,10 @@ impl Call {
         Ok(Self { parts, body, params })
     }
 
+    /// What the layers before have left.
+    pub(crate) fn extensions(&self) -> &http::Extensions {
+        &self.parts.extensions
+    }
     /// A part of the path, decoded.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.params.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())

@@ -377,6 +377,7 @@ impl Edge for FakeEdge {
                 state: State::Running,
                 reason: None,
                 spec: request.spec.clone(),
+                project: api::spec::root_project(),
                 layers: vec![],
                 created_ms: 1,
                 expires_ms: 2,
@@ -428,8 +429,11 @@ impl Edge for FakeEdge {
     async fn fork(&self, id: &SandboxId, request: ForkRequest) -> Result<BoxStream<CreateEvent>> {
         let spec = self.inspect(id).await?.spec;
         let spec = SandboxSpec { name: None, ..spec };
-        self.create(CreateRequest { count: request.count, spec, idempotency_key: request.idempotency_key })
-            .await
+        self.create(CreateRequest {
+            idempotency_key: request.idempotency_key,
+            ..CreateRequest::many(request.count, spec)
+        })
+        .await
     }
     async fn pack_diff(&self, id: &SandboxId, _request: PackRequest) -> Result<PackReport> {
         self.inspect(id).await?;
@@ -507,3 +511,5 @@ impl Images for FakeEdge {
         Ok(ImageInfo { version: request.version, size_bytes: request.threshold_bytes, ..image })
     }
 }
+
+impl api::arrow::Access for FakeEdge {}

@@ -1,0 +1,72 @@
+//! The tree of projects as it was read lately, so that a request costs no query.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use api::Result;
+
+use crate::{Iam, Principal, keys::within, tree::Tree};
+
+/// How long a change by another process may go unseen.
+pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(crate) struct Lately(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Grows with each change here: what was read before it is not taken in after it.
+    generation: u64,
+    tree: Option<(Instant, Arc<Tree>)>,
+}
+
+impl Lately {
+    pub(crate) fn forget(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.generation += 1;
+        state.tree = None;
+    }
+}
+
+impl Iam {
+    async fn tree(&self) -> Result<Arc<Tree>> {
+        let generation = {
+            let state = self.lately.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((since, tree)) = &state.tree
+                && since.elapsed() < AGE_MAX
+            {
+                return Ok(tree.clone());
+            }
+            state.generation
+        };
+        let tree = Arc::new(self.store.projects().await?);
+        let mut state = self.lately.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.generation == generation {
+            state.tree = Some((Instant::now(), tree.clone()));
+        }
+        Ok(tree)
+    }
+
+    /// Whether a project is that of `who`, or below it.
+    pub async fn is_within(&self, project_id: &str, who: &Principal) -> Result<bool> {
+        Ok(project_id == who.project_id.as_str()
+            || self.tree().await?.is_below(project_id, who.project_id.as_str()))
+    }
+
+    /// Whether it or one above it has any bound.
+    pub async fn is_bounded(&self, project_id: &str) -> Result<bool> {
+        Ok(self.tree().await?.quota(project_id) != api::iam::Quota::NONE)
+    }
+
+    /// The id of the project of `who`, or of the one below it that is named. Errors: `not_found`.
+    pub async fn project_within(&self, who: &Principal, reference: Option<&str>) -> Result<String> {
+        let tree = self.tree().await?;
+        match within(&tree, who, reference) {
+            Ok(project) => Ok(project.id.clone()),
+            // It may have been made a moment ago, by another process.
+            Err(_) => Ok(within(&self.store.projects().await?, who, reference)?.id.clone()),
+        }
+    }
+}
