@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dsec
 import pytest
+from conftest import Node
 
 FILE = """\
 FROM debian
@@ -23,7 +24,7 @@ CMD never
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Iterator[Path]:
+def context(node: Node, tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "Dockerfile").write_text(FILE)
     (tmp_path / "a").write_text("a")
     (tmp_path / "answer.key").write_text("42")

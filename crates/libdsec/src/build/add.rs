@@ -35,7 +35,8 @@ pub(crate) fn is_archive(source: &Source) -> Result<bool> {
     }
     let mut archive = tar::Archive::new(open(&entry.path).map_err(at)?);
     // A tar's header has a checksum: other files have none that fits.
-    Ok(archive.entries().is_ok_and(|mut entries| matches!(entries.next(), Some(Ok(_)))))
+    // Raw: a long name would be read whole, however long it says that it is.
+    Ok(archive.entries().is_ok_and(|entries| matches!(entries.raw(true).next(), Some(Ok(_)))))
 }
 
 /// Its bytes, as a plain tar.
@@ -45,4 +46,49 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     let is_gzip = file.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
     file.rewind()?;
     Ok(if is_gzip { Box::new(MultiGzDecoder::new(io::BufReader::new(file))) } else { Box::new(file) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write};
+
+    use flate2::{Compression, write::GzEncoder};
+
+    use super::*;
+    use crate::build::context::Context;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    #[test]
+    fn archives_are_known_by_their_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let judge = |bytes: &[u8]| {
+            fs::write(dir.path().join("x.tar"), bytes).unwrap();
+            is_archive(&Context::open(dir.path(), "").unwrap().find("x.tar").unwrap()[0])
+        };
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        tar.append_data(&mut header, "a", io::empty()).unwrap();
+        let tar = tar.into_inner().unwrap();
+        assert!(judge(&tar).unwrap() && judge(&gzip(&tar)).unwrap());
+        for other in [&b""[..], b"x", &[0; 2048], &[b'x'; 2048], &gzip(b"text"), &[0x1f, 0x8b, 1]] {
+            assert!(!judge(other).unwrap());
+        }
+        for compressed in [&b"\xfd7zXZ\0..."[..], b"BZh9...", b"\x28\xb5\x2f\xfd..."] {
+            assert_eq!(judge(compressed).unwrap_err().code, Code::Unsupported);
+        }
+        // A name of terabytes, in a few bytes: it is not read to know that this is a tar.
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::GNULongName);
+        header.set_size(1 << 40);
+        header.set_cksum();
+        assert!(judge(header.as_bytes()).unwrap());
+        let directory = Context::open(dir.path(), "").unwrap().find(".").unwrap();
+        assert!(!is_archive(&directory[0]).unwrap());
+    }
 }

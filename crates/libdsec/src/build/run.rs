@@ -192,13 +192,18 @@ impl Tail {
     }
 
     fn failed(&self, text: &str, exit: &Exit) -> Error {
-        let text: String = text.chars().take(200).collect();
+        // Both are shown to people, whose terminals they may not drive.
+        let plain = |text: &str| -> String {
+            let is_plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
+            text.chars().map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
+        };
+        let text = plain(&text.chars().take(200).collect::<String>());
         let how = match exit.reason {
             ExitReason::Exited => format!("ended with code {}", exit.code),
             reason => format!("ended with code {} ({reason:?})", exit.code),
         };
-        let tail = String::from_utf8_lossy(&self.0);
-        Error::invalid(format!("`{text}` {how}: {}", tail.trim_end()))
+        let tail = plain(String::from_utf8_lossy(&self.0).trim_end());
+        Error::invalid(format!("`{text}` {how}: {tail}"))
     }
 }
 
@@ -223,5 +228,28 @@ impl Drop for Held {
             // Where this fails too, its TTL is short.
             runtime.spawn(async move { sandbox.stop().await });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_bounded_and_cannot_drive_a_terminal() {
+        let mut tail = Tail::default();
+        tail.push(&[b'a'; 3000]);
+        tail.push(b"b\x1b[2Jc\n\xff\n\n");
+        assert_eq!(tail.0.len(), TAIL_BYTES);
+        tail.push(&[b'd'; 10]);
+        assert_eq!(tail.0.len(), TAIL_BYTES);
+        let exit = Exit { code: 137, reason: ExitReason::OomKilled, signal: None, duration_ms: 1 };
+        let error = tail.failed(&"RUN x".repeat(100), &exit);
+        assert!(
+            error.message.contains("code 137 (OomKilled)") && error.message.ends_with("dddddddddd"),
+            "{error}"
+        );
+        assert!(error.message.contains("ab\u{fffd}[2Jc\n\u{fffd}\n"), "{error}");
+        assert!(error.message.len() < TAIL_BYTES + 400);
     }
 }
