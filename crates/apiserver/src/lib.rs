@@ -20,7 +20,7 @@ use api::{
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
-    store::{LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 use axum::{Router, middleware};
@@ -153,6 +153,12 @@ impl Images for Apiserver {
     }
     async fn store_list(&self) -> Result<Vec<ImageInfo>> {
         self.any_edge()?.store_list().await
+    }
+    async fn store_remove(&self, reference: &str) -> Result<()> {
+        self.any_edge()?.store_remove(reference).await
+    }
+    async fn store_gc(&self, request: GcRequest) -> Result<GcReport> {
+        self.any_edge()?.store_gc(request).await
     }
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
         self.any_edge()?.image_layers(reference).await
