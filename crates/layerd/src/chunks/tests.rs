@@ -18,10 +18,14 @@ use object_store::{
     path::Path,
 };
 use proptest::prelude::*;
-use storage::{Store, publish, store::Patience, table::CHUNK_BYTES};
+use storage::{
+    Store, publish,
+    store::Patience,
+    table::{CHUNK_BYTES, Value},
+};
 use tokio::sync::watch;
 
-use super::Chunks;
+use super::{Ahead, Chunks, Wanted, runs};
 use crate::{
     cache::Cache,
     layers::{Layer, Layers},
@@ -352,4 +356,24 @@ proptest! {
             follow(&world, &steps).await;
         });
     }
+}
+
+fn wanted(index: usize) -> Wanted {
+    Wanted { index, value: Value([0; 32]), tell: watch::channel(None).0 }
+}
+
+#[test]
+fn a_run_is_of_neighbours_in_one_batch() {
+    let all = [0, 1, 3, 30, 31, 32, 33].map(wanted).into();
+    let lengths: Vec<usize> = runs(all).iter().map(Vec::len).collect();
+    assert_eq!(lengths, [2, 1, 2, 2]);
+}
+
+#[test]
+fn who_reads_on_is_read_ahead_of() {
+    let mut ahead = Ahead::default();
+    let windows: Vec<usize> = (0..7).map(|n| ahead.turn(n, n)).collect();
+    assert_eq!(windows, [1, 2, 4, 8, 16, 16, 16]);
+    assert_eq!(ahead.turn(6, 6), 16, "the rest of the same chunk");
+    assert_eq!((ahead.turn(90, 90), ahead.turn(40, 40), ahead.turn(41, 41)), (0, 0, 1));
 }
