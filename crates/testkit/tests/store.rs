@@ -297,7 +297,9 @@ const READ_ALL: &str =
     "find /usr -xdev -type f -size +64k -print0 | xargs -0 cat 2>&1 >/dev/null | grep -c 'Input/output'";
 
 async fn damaged_data_is_an_error_and_never_wrong_bytes() {
-    let (place, tree, b) = remote().await;
+    let stored = published().await;
+    let (place, tree) = (stored.place, stored.tree);
+    let b = place.node("read_within_ms = 1000");
     let sandbox = b.sandbox().await;
     ok(
         &sandbox,

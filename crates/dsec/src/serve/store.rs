@@ -26,6 +26,8 @@ use crate::config::Config;
 
 /// Of an image whose layers get old while they are sent.
 const PUBLISHES_MAX: usize = 4;
+/// Layers of an image that are fetched at once: each has its meta in memory.
+const FETCHES_IN_FLIGHT: usize = 4;
 /// Layers that the store is asked about at once; each may have to wait some seconds for it.
 const LAYERS_IN_FLIGHT: usize = 16;
 
@@ -51,8 +53,8 @@ impl Shared {
     }
 
     /// A layer as the store has it, put into a directory of `scratch`.
-    fn fetch_layer(&self, digest: &str, scratch: &Scratch) -> Result<Arrived> {
-        let (manifest, meta) = self.runtime.block_on(self.store.layer(digest))?;
+    async fn fetch_layer(&self, digest: &str, scratch: &Scratch) -> Result<Arrived> {
+        let (manifest, meta) = self.store.layer(digest).await?;
         let (meta_name, blob_name) = Catalogue::FILES;
         let dir = scratch.path().join(digest.trim_start_matches("blake3:"));
         let remote = self.config.fetch == Fetch::OnDemand && manifest.blob_bytes > 0;
@@ -68,7 +70,7 @@ impl Shared {
         };
         write().map_err(disk)?;
         if manifest.blob_bytes > 0 && !remote {
-            self.runtime.block_on(self.store.blob(&manifest, &dir.join(blob_name)))?;
+            self.store.blob(&manifest, &dir.join(blob_name)).await?;
         }
         let manifest = Manifest {
             digest: manifest.digest,
@@ -125,8 +127,10 @@ impl edge::Shared for Shared {
         let image = found.ok_or_else(|| Error::not_found(format!("the store has no image `{reference}`")))?;
         let scratch = self.catalogue.scratch()?;
         let absent = image.layers.iter().filter(|digest| self.catalogue.layer(digest).is_none());
+        // The disk is written to from here: this thread may block.
+        let fetching = stream::iter(absent).map(|digest| self.fetch_layer(digest, &scratch));
         let arrived: Vec<Arrived> =
-            absent.map(|digest| self.fetch_layer(digest, &scratch)).collect::<Result<_>>()?;
+            self.runtime.block_on(fetching.buffered(FETCHES_IN_FLIGHT).try_collect::<Vec<_>>())?;
         self.catalogue.adopt(&image, &arrived, &scratch)?;
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::{
     faulty::Faulty,
     image,
     layer::{self, Made},
+    s3,
 };
 
 /// A store in a directory, whose calls take a while.
@@ -94,6 +95,25 @@ async fn what_is_named_stays_and_what_is_not_goes_when_it_is_old() {
     assert!(matches!(store.layer(&gone.layer.digest).await, Err(Error::Missing(_))));
     publish(&store, &gone, "gone").await.unwrap();
     assert_whole(&store, &gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_s3_server_is_collected_too() {
+    let server = s3::Server::start("layers").await;
+    let prefix = object_store::path::Path::from("some/prefix");
+    let store = Store::over(server.client("layers"), prefix, Patience::default());
+    let store = store.with_ages(Ages { settle: Duration::from_millis(500), ..Ages::default() });
+    let (kept, gone) = (layer::made(40 * CHUNK_BYTES), layer::made(50 * CHUNK_BYTES));
+    publish(&store, &kept, "kept").await.unwrap();
+    publish(&store, &gone, "gone").await.unwrap();
+    store.remove_image("debian:gone").await.unwrap();
+    let young = store.gc(OLDER_THAN_MIN, Mode::Remove).await.unwrap();
+    assert_eq!(young, Swept { layers_kept: 2, ..Swept::default() });
+    age(server.dir.path());
+    let swept = store.gc(OLDER_THAN_MIN, Mode::Remove).await.unwrap();
+    assert_eq!((swept.layers_kept, swept.layers, swept.objects, swept.failed), (1, 1, 3, 0));
+    assert_whole(&store, &kept).await;
+    assert!(matches!(store.layer(&gone.layer.digest).await, Err(Error::Missing(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
