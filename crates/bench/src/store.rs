@@ -1,6 +1,6 @@
 //! store: a large image on a node that has none of it: data on demand, with and without a trace, beside all of it first.
 //!
-//! The store is a real S3 server on loopback that answers as one across a network does: [`LINK`]. Every run has a node of
+//! The store is a real S3 server on loopback that answers as one across a network does: `LINK`. Every run has a node of
 //! its own with an empty cache. The image is the test image and 5 GB of noise over it ([`noise`]).
 
 pub mod noise;

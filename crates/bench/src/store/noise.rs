@@ -10,7 +10,7 @@ use libdsec::{Client, ImageInfo, ImportQuery, LayerKind};
 /// The name of the image, and where its files are in a sandbox.
 pub const IMAGE: &str = "bench-noise";
 pub const AT: &str = "/srv/noise";
-/// Of the files that [`Noise::start_list`] names, one to a line.
+/// Of the files that `Noise::start_list` names, one to a line.
 pub const START_LIST: &str = "start.list";
 
 const FILES_IN_DIR: u64 = 60;
