@@ -30,7 +30,7 @@ use crate::{
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
-    store::{LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, LayerStatus, PublishReport},
 };
 
 /// A stream of results; an error ends it.
@@ -203,6 +203,17 @@ pub trait Images: Send + Sync {
     }
     /// What the store has. Errors: `unsupported`, `no_capacity`.
     async fn store_list(&self) -> Result<Vec<ImageInfo>> {
+        Err(no_store())
+    }
+    /// Removes a name from the store, or an image that has none by its digest; its data goes with the next
+    /// [`Images::store_gc`]. Errors: `not_found`, `conflict` where the image of a digest has a name, `unsupported`,
+    /// `no_capacity`.
+    async fn store_remove(&self, _reference: &str) -> Result<()> {
+        Err(no_store())
+    }
+    /// Removes what no image of the store needs. Takes as long as the store is large. Errors: `unsupported`,
+    /// `no_capacity`, `rate_limited`, `internal` where something that may name data is damaged.
+    async fn store_gc(&self, _request: GcRequest) -> Result<GcReport> {
         Err(no_store())
     }
     /// Where the bytes of an image's layers are, lowest first. Errors: `not_found`.

@@ -28,7 +28,7 @@ use api::{
     pull::{PullEvent, PullRequest},
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, CreateRequest, ListQuery, SandboxInfo, TtlRequest},
-    store::{LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 use axum::{Router, middleware};
@@ -174,6 +174,12 @@ impl Images for Session {
     }
     async fn store_list(&self) -> Result<Vec<ImageInfo>> {
         self.image_edge(Action::ImageRead)?.store_list().await
+    }
+    async fn store_remove(&self, reference: &str) -> Result<()> {
+        self.any_edge()?.store_remove(reference).await
+    }
+    async fn store_gc(&self, request: GcRequest) -> Result<GcReport> {
+        self.any_edge()?.store_gc(request).await
     }
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
         self.image_edge(Action::ImageRead)?.image_layers(reference).await

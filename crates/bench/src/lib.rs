@@ -14,5 +14,6 @@ pub mod idle;
 pub mod node;
 pub mod process;
 pub mod report;
+pub mod store;
 pub mod transfer;
 pub mod upgrade;

@@ -34,11 +34,31 @@ fn path_from_env(name: &str) -> Result<PathBuf> {
 impl Node {
     /// Starts it and imports DSEC_TEST_ROOTFS as [`IMAGE`].
     pub async fn start() -> Result<Self> {
+        let node = Self::bare("").await?;
+        node.import().await?;
+        Ok(node)
+    }
+
+    /// DSEC_TEST_ROOTFS as [`IMAGE`].
+    pub async fn import(&self) -> Result<()> {
+        let query = ImportQuery::new(IMAGE, LayerKind::Base);
+        self.client.images().import_path(path_from_env("DSEC_TEST_ROOTFS")?, query, |_| ()).await?;
+        Ok(())
+    }
+
+    /// Starts it with a configuration and no image.
+    pub async fn bare(config: &str) -> Result<Self> {
         let data = tempfile::Builder::new().prefix("dsec-bench-").tempdir_in("/var/tmp")?;
         let log = fs::File::create(data.path().join("dsec.log"))?;
+        let file = data.path().join("bench.toml");
+        fs::write(&file, config)?;
         let server = Command::new(path_from_env("DSEC_BINARY")?)
             .args(["up", "--listen", "127.0.0.1:0", "--no-context", "--log", "warn", "--data"])
             .arg(data.path())
+            .arg("--config")
+            .arg(file)
+            .env("AWS_ACCESS_KEY_ID", testkit::s3::KEY)
+            .env("AWS_SECRET_ACCESS_KEY", testkit::s3::KEY)
             .env("DSEC_AETHER", path_from_env("DSEC_AETHER")?)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -48,8 +68,6 @@ impl Node {
         let nowhere = Client::new("http://127.0.0.1:1", "none")?;
         let mut node = Self { server, client: nowhere, data, ended: false };
         node.client = node.ready().await?;
-        let query = ImportQuery::new(IMAGE, LayerKind::Base);
-        node.client.images().import_path(path_from_env("DSEC_TEST_ROOTFS")?, query, |_| ()).await?;
         Ok(node)
     }
 

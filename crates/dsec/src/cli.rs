@@ -4,7 +4,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{environment, image, mcp, node, project, sandbox};
+use crate::{environment, image, mcp, node, project, sandbox, store};
 
 const GROUPS: &str = "\
 Sandboxes:
@@ -27,6 +27,7 @@ Images:
   build         Make an image of a Dockerfile, each step in a sandbox
   image         Import, pull, list, inspect and remove images
   env           Name compositions of images, to create sandboxes of
+  store         What the store that nodes share has: list, remove, collect garbage
 
 Access:
   project       Projects: who may use how much
@@ -92,6 +93,9 @@ pub(crate) enum Verb {
     Env(environment::Verb),
     /// Make an image of a Dockerfile, each step in a sandbox
     Build(Box<image::build::Args>),
+    /// List, remove and collect the garbage of the store that nodes share
+    #[command(subcommand)]
+    Store(store::Verb),
     /// Make sandboxes and print their ids
     Create(sandbox::create::Args),
     /// List sandboxes

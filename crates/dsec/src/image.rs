@@ -4,7 +4,7 @@ pub(crate) mod build;
 mod export;
 mod import;
 mod inspect;
-mod list;
+pub(crate) mod list;
 mod merge;
 mod prune;
 mod publish;

@@ -14,6 +14,7 @@ mod print;
 mod project;
 mod sandbox;
 mod serve;
+mod store;
 mod terminal;
 mod units;
 
@@ -54,6 +55,7 @@ async fn dispatch(cli: Cli) -> Outcome {
         Verb::Image(verb) => image::run(verb, json).await,
         Verb::Env(verb) => environment::run(verb, json).await,
         Verb::Build(args) => image::build::run(*args, json).await,
+        Verb::Store(verb) => store::run(verb, json).await,
         Verb::Create(args) => sandbox::create::run(args, json).await,
         Verb::Ls(args) => sandbox::list::run(args, json).await,
         Verb::Inspect(args) => sandbox::inspect::run(args).await,

@@ -18,6 +18,8 @@ pub struct EdgeConfig {
     pub spool_dir: PathBuf,
     /// What is counted of images.
     pub usage_file: PathBuf,
+    /// The images that wait for the store.
+    pub publish_file: PathBuf,
     pub capacity: Capacity,
     /// Creates that the runtime works on at once: more only makes each of them slower.
     pub creates_in_flight_max: usize,
@@ -35,6 +37,7 @@ impl EdgeConfig {
             ledger_dir: data.join("run/ledger"),
             spool_dir: data.join("spool"),
             usage_file: data.join("usage.json"),
+            publish_file: data.join("publish.json"),
             capacity,
             creates_in_flight_max: 16,
             creates_queued_max: 4096,

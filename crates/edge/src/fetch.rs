@@ -7,7 +7,11 @@ use std::{
 };
 
 use api::{Code, Error, Result};
-use tokio::sync::{OnceCell, Semaphore};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Shared, join_all},
+};
+use tokio::sync::Semaphore;
 
 use crate::node::Parts;
 
@@ -16,7 +20,7 @@ const FETCH_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// Fetches at once: each has a thread.
 const FETCHES_IN_FLIGHT: usize = 8;
 
-type Flight = Arc<OnceCell<Result<()>>>;
+type Flight = Shared<BoxFuture<'static, Result<()>>>;
 
 /// Fetches under way, by reference.
 pub(crate) struct Fetches {
@@ -43,28 +47,38 @@ pub(crate) async fn ensure(parts: &Arc<Parts>, references: impl IntoIterator<Ite
     if parts.layers.shared().is_none() {
         return Ok(());
     }
-    for reference in references {
-        let is_missing = parts.layers.inspect(reference).is_err_and(|e| e.code == Code::NotFound);
-        if is_missing {
-            fetch_once(parts, reference).await?;
-        }
-    }
-    Ok(())
+    let is_missing =
+        |reference: &&str| parts.layers.inspect(reference).is_err_and(|e| e.code == Code::NotFound);
+    // Side by side: each is some round trips to the store.
+    let missing = references.into_iter().filter(is_missing).map(|reference| fetch_once(parts, reference));
+    join_all(missing.collect::<Vec<_>>()).await.into_iter().collect()
 }
 
 #[tracing::instrument(level = "debug", name = "edge.fetch", skip(parts))]
 async fn fetch_once(parts: &Arc<Parts>, reference: &str) -> Result<()> {
-    let flight = parts.fetches.flights().entry(reference.to_owned()).or_default().clone();
-    let done = flight.get_or_init(|| fetch(parts, reference)).await.clone();
-    let mut flights = parts.fetches.flights();
-    // Whoever asks from now on asks the store anew; another flight may have begun meanwhile.
-    if flights.get(reference).is_some_and(|now| Arc::ptr_eq(now, &flight)) {
-        flights.remove(reference);
-    }
-    match done {
+    let flight = {
+        let mut flights = parts.fetches.flights();
+        flights.entry(reference.to_owned()).or_insert_with(|| begin(parts, reference)).clone()
+    };
+    match flight.await {
         Err(error) if error.code == Code::NotFound => Ok(()),
         done => done,
     }
+}
+
+/// A fetch goes on when who asked has gone: large layers take longer than a create may, and who comes next waits for the
+/// rest and not for all of it again.
+fn begin(parts: &Arc<Parts>, reference: &str) -> Flight {
+    let (parts, reference) = (parts.clone(), reference.to_owned());
+    let task = tokio::spawn(async move {
+        let done = fetch(&parts, &reference).await;
+        // Whoever asks from now on asks the store anew.
+        parts.fetches.flights().remove(&reference);
+        done
+    });
+    let done =
+        task.map(|done| done.unwrap_or_else(|_| Err(Error::internal("a fetch ended before its time"))));
+    done.boxed().shared()
 }
 
 async fn fetch(parts: &Arc<Parts>, reference: &str) -> Result<()> {

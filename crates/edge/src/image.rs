@@ -18,7 +18,7 @@ use api::{
     environment::{EnvironmentInfo, EnvironmentRequest},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
-    store::{LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 use tokio::sync::OwnedSemaphorePermit;
@@ -145,6 +145,21 @@ impl Images for EdgeNode {
 
     async fn store_list(&self) -> Result<Vec<ImageInfo>> {
         self.ask(|layers| layers.shared().ok_or_else(no_store)?.list()).await
+    }
+
+    async fn store_remove(&self, reference: &str) -> Result<()> {
+        let reference = reference.to_owned();
+        self.ask(move |layers| layers.shared().ok_or_else(no_store)?.remove(&reference)).await
+    }
+
+    async fn store_gc(&self, request: GcRequest) -> Result<GcReport> {
+        request.validate()?;
+        let job = self.job()?;
+        self.ask(move |layers| {
+            let _job = job;
+            layers.shared().ok_or_else(no_store)?.gc(request)
+        })
+        .await
     }
 
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {

@@ -11,7 +11,7 @@ use api::{
     image::{ExportQuery, ImageInfo, ImportQuery, LayerKind, MergeRequest, TagRequest},
     pull::{PullProgress, PullRequest},
     snapshot::{PackReport, PackRequest},
-    store::{LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, LayerStatus, PublishReport},
 };
 use image::{Catalogue, Under};
 use runtime::LayerFiles;
@@ -83,6 +83,10 @@ pub trait Shared: Send + Sync {
     fn fetch(&self, reference: &str) -> Result<()>;
     /// Sends an image of the catalogue to the store. Errors: `not_found`, `no_capacity`.
     fn publish(&self, reference: &str) -> Result<PublishReport>;
+    /// Removes a name from the store. Errors: `not_found`, `conflict`, `no_capacity`.
+    fn remove(&self, reference: &str) -> Result<()>;
+    /// Removes from the store what no image needs. Errors: `no_capacity`, `internal`.
+    fn gc(&self, request: GcRequest) -> Result<GcReport>;
     /// What the store has.
     fn list(&self) -> Result<Vec<ImageInfo>>;
     /// Where the bytes of an image are. Errors: `not_found`.

@@ -31,7 +31,7 @@ use crate::{
     layers::Layers,
     ledger::Ledger,
     pack,
-    publish::Publishing,
+    publish::{self, Publishing},
     registry::Registry,
     tally::Tallies,
     usage::{self, Usages},
@@ -90,6 +90,7 @@ impl EdgeNode {
         let ledger = Ledger::open(&config.ledger_dir).map_err(unusable)?;
         fs::create_dir_all(&config.spool_dir).map_err(unusable)?;
         let entries = ledger.load().map_err(unusable)?;
+        let publishing = Publishing::open(&config.publish_file).map_err(unusable)?;
         let parts = Arc::new(Parts {
             admission: Arc::new(Admission::new(config.capacity.clone())),
             gate: Gate::new(config.creates_in_flight_max, config.creates_queued_max),
@@ -101,7 +102,7 @@ impl EdgeNode {
             images: RwLock::default(),
             image_jobs: Arc::new(Semaphore::new(IMAGE_JOBS_MAX)),
             fetches: Fetches::default(),
-            publishing: Publishing::default(),
+            publishing,
             closing: AtomicBool::new(false),
             config,
             runtimes,
@@ -109,6 +110,7 @@ impl EdgeNode {
             ledger,
         });
         recover::recover(&parts, entries).await;
+        publish::resume(&parts);
         Ok(Arc::new(Self { parts }))
     }
 

@@ -1,10 +1,11 @@
 //! publish: an image goes to the store, asked for or by itself after an import or a pack.
 
+mod waiting;
+
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    io,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -15,25 +16,30 @@ use api::{
     store::PublishReport,
 };
 use tokio::sync::Semaphore;
+use waiting::{Added, Left, Waiting};
 
 use crate::{node::Parts, uses::User};
 
 /// Publishes of a node at once: each compresses on the node's cores.
 const PUBLISHES_IN_FLIGHT: usize = 2;
-/// Of those that nobody asked for: more than these are left out, with a warning.
-const WAITING_MAX: usize = 1024;
 const TRIES_MAX: u32 = 8;
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) struct Publishing {
     places: Semaphore,
-    waiting: AtomicUsize,
+    waiting: Mutex<Waiting>,
 }
 
-impl Default for Publishing {
-    fn default() -> Self {
-        Self { places: Semaphore::new(PUBLISHES_IN_FLIGHT), waiting: AtomicUsize::new(0) }
+impl Publishing {
+    /// With what an earlier edge left waiting in `file`. Errors: the disk's.
+    pub(crate) fn open(file: &Path) -> io::Result<Self> {
+        let waiting = Mutex::new(Waiting::open(file)?);
+        Ok(Self { places: Semaphore::new(PUBLISHES_IN_FLIGHT), waiting })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,7 +64,7 @@ pub(crate) async fn publish(parts: &Arc<Parts>, reference: &str) -> Result<Publi
     Ok(report)
 }
 
-/// Publishes a new image in the background, where the node does that with each; tries again for some minutes.
+/// Publishes a new image in the background, where the node does that with each; goes on after a restart.
 pub(crate) fn later(parts: &Arc<Parts>, image: &ImageInfo) {
     // A step of a build is worth little to another node, and would be sent for each change of a line.
     let is_step = image.name == BUILD_CACHE;
@@ -66,31 +72,71 @@ pub(crate) fn later(parts: &Arc<Parts>, image: &ImageInfo) {
         return;
     }
     let reference = format!("{}:{}", image.name, image.version);
-    if parts.publishing.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
-        parts.publishing.waiting.fetch_sub(1, Ordering::Relaxed);
-        tracing::warn!(image = reference, "too many images wait for the store: publish this one by hand");
+    match parts.publishing.waiting().add(&reference) {
+        Ok(Added::New) => spawn(parts, reference),
+        // One is under way, and may have read what was there before: it is followed by another.
+        Ok(Added::Again) => {}
+        Ok(Added::Full) => {
+            tracing::warn!(image = reference, "too many images wait for the store: publish this one by hand");
+        }
+        Err(error) => {
+            tracing::warn!(%error, image = reference, "publish: a restart would forget it");
+            spawn(parts, reference);
+        }
+    }
+}
+
+/// Goes on with what an earlier edge did not get done.
+pub(crate) fn resume(parts: &Arc<Parts>) {
+    if !parts.layers.shared().is_some_and(|store| store.publishes_all()) {
         return;
     }
+    for reference in parts.publishing.waiting().all() {
+        tracing::info!(image = reference, "publish: it waits since before the restart");
+        spawn(parts, reference);
+    }
+}
+
+fn spawn(parts: &Arc<Parts>, reference: String) {
     let parts = parts.clone();
     tokio::spawn(async move {
-        persist(&parts, &reference).await;
-        parts.publishing.waiting.fetch_sub(1, Ordering::Relaxed);
+        loop {
+            if !persist(&parts, &reference).await {
+                return;
+            }
+            match parts.publishing.waiting().done(&reference) {
+                Ok(Left::Nothing) => return,
+                Ok(Left::Again) => {}
+                Err(error) => {
+                    tracing::warn!(%error, image = reference, "publish: a restart does it once more");
+                    return;
+                }
+            }
+        }
     });
 }
 
-async fn persist(parts: &Arc<Parts>, reference: &str) {
+/// False: the edge ends; the next one goes on.
+async fn persist(parts: &Arc<Parts>, reference: &str) -> bool {
     let mut pause = PAUSE;
-    for tries in 1..=TRIES_MAX {
-        match publish(parts, reference).await {
-            Ok(_) => return,
+    let mut tries = 0;
+    loop {
+        let error = match publish(parts, reference).await {
+            Ok(_) => return true,
             // Removed meanwhile.
-            Err(error) if error.code == Code::NotFound => return,
-            Err(error) if tries == TRIES_MAX || parts.check_open().is_err() => {
-                tracing::error!(%error, image = reference, "not in the store: publish it by hand");
-                return;
-            }
-            Err(error) => tracing::warn!(%error, image = reference, tries, "publish: again later"),
+            Err(error) if error.code == Code::NotFound => return true,
+            Err(error) => error,
+        };
+        if parts.check_open().is_err() {
+            return false;
         }
+        // A store that is away comes back; anything else may not.
+        tries += u32::from(error.code != Code::NoCapacity);
+        if tries >= TRIES_MAX {
+            tracing::error!(%error, image = reference, "not in the store: publish it by hand");
+            return true;
+        }
+        tracing::warn!(%error, image = reference, "publish: again later");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }

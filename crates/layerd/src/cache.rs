@@ -70,6 +70,15 @@ impl Cache {
         self.dir.join(&hex[..2]).join(hex)
     }
 
+    pub fn has(&self, value: &Value) -> bool {
+        self.index().entries.contains_key(value)
+    }
+
+    /// Whether so many bytes more, and some besides, are still below the bound.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.index().bytes + bytes <= self.bytes_max / 10 * 8
+    }
+
     /// What was put there; the caller checks it.
     pub fn get(&self, value: &Value) -> Option<Vec<u8>> {
         {

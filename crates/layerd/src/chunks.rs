@@ -3,11 +3,14 @@
 //! One fetch for each chunk at a time, however many wait for it. A fetch takes the neighbours along: those that the
 //! read needs, and with sequential reads some ahead, in one ranged read of the store.
 //!
-//! Invariant: bytes enter memory only from `Manifest::unpack`, which checks them.
+//! Invariants: bytes enter memory only from `Manifest::unpack`, which checks them; of the places of [`FETCHES_IN_FLIGHT`]
+//! none is ever held for what nobody asked for.
 
 use std::{
     collections::{HashMap, hash_map},
+    ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -18,12 +21,21 @@ use storage::{
 };
 use tokio::sync::{Semaphore, watch};
 
-use crate::{cache::Cache, layers::Layer, memory::Memory};
+use crate::{cache::Cache, layers::Layer, memory::Memory, prefetch::RUNS_IN_FLIGHT};
 
-/// Fetches from the store at once: each is up to a batch.
-const FETCHES_IN_FLIGHT: usize = 16;
+/// Fetches from the store at once that somebody waits for: each is up to a batch. With those of the prefetch, 16.
+const FETCHES_IN_FLIGHT: usize = 16 - RUNS_IN_FLIGHT;
 /// Chunks that a sequential reader is ahead of what it asked for, at most.
 const AHEAD_MAX: usize = 16;
+
+/// Why a chunk is fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Somebody reads it, or what is before it.
+    Asked,
+    /// A trace names it.
+    Ahead,
+}
 
 /// What a layer's last read was.
 #[derive(Debug, Default, Clone, Copy)]
@@ -56,13 +68,26 @@ pub struct Chunks {
     memory: Mutex<Memory>,
     flights: Mutex<HashMap<Value, watch::Receiver<Outcome>>>,
     places: Semaphore,
+    /// Of the prefetch.
+    pub runs_ahead: Semaphore,
 }
 
 /// A chunk on its way, and whom to tell.
-struct Wanted {
+pub struct Wanted {
     index: usize,
     value: Value,
     tell: watch::Sender<Outcome>,
+}
+
+impl Wanted {
+    pub fn stored_bytes(&self, layer: &Layer) -> u64 {
+        layer.manifest.spot(self.index).map_or(0, |spot| spot.chunk.stored_bytes.into())
+    }
+
+    /// Besides the map of flights, which holds one as well.
+    fn is_awaited(&self) -> bool {
+        self.tell.receiver_count() > 1
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,7 +102,22 @@ impl Chunks {
             memory: Mutex::default(),
             flights: Mutex::default(),
             places: Semaphore::new(FETCHES_IN_FLIGHT),
+            runs_ahead: Semaphore::new(RUNS_IN_FLIGHT),
         }
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Somebody waits for a place, or soon would.
+    pub fn is_crowded(&self) -> bool {
+        self.places.available_permits() == 0
+    }
+
+    /// Whether the cache takes so many bytes more without dropping any for them.
+    pub fn has_room(&self, stored_bytes: u64) -> bool {
+        self.cache.has_room(stored_bytes)
     }
 
     /// The bytes of `offset..offset + size` as far as there are any, in pieces. Err: some of them cannot be had now.
@@ -94,6 +134,7 @@ impl Chunks {
         let first = (offset / CHUNK_BYTES as u64) as usize;
         let last = ((end - 1) / CHUNK_BYTES as u64) as usize;
         let ahead = lock(&layer.ahead).turn(first, last);
+        lock(&layer.touched).note(first, last, Instant::now());
         let wait: Vec<_> = self.ask(layer, first, last, ahead);
         let mut pieces = Vec::with_capacity(wait.len());
         for (index, chunk) in (first..).zip(wait) {
@@ -130,13 +171,39 @@ impl Chunks {
         }
         drop((memory, flights));
         for run in runs(wanted) {
-            tokio::spawn(self.clone().fill(layer.clone(), run));
+            tokio::spawn(self.clone().fill(layer.clone(), run, Why::Asked));
         }
         wait
     }
 
-    /// Gets the chunks of one run, tells who waits, and forgets the flights, whatever happens.
-    async fn fill(self: Arc<Self>, layer: Arc<Layer>, run: Vec<Wanted>) {
+    /// Begins flights for those of `run` that are neither here nor on their way.
+    pub fn want_ahead(&self, layer: &Layer, run: Range<usize>) -> Vec<Wanted> {
+        let (memory, mut flights) = (lock(&self.memory), lock(&self.flights));
+        let mut wanted = Vec::new();
+        for index in run {
+            let Some(spot) = layer.manifest.spot(index) else { break };
+            let value = spot.chunk.value;
+            if memory.get(&value).is_some() || self.cache.has(&value) {
+                continue;
+            }
+            if let hash_map::Entry::Vacant(place) = flights.entry(value) {
+                let (tell, told) = watch::channel(None);
+                place.insert(told);
+                wanted.push(Wanted { index, value, tell });
+            }
+        }
+        wanted
+    }
+
+    /// Ends flights that were begun and are not wanted; for a reader that came meanwhile they are begun again.
+    pub async fn give_up(self: &Arc<Self>, layer: &Arc<Layer>, wanted: Vec<Wanted>) {
+        let awaited = wanted.into_iter().filter_map(|wanted| self.forget_unawaited(wanted)).collect();
+        self.clone().fill(layer.clone(), awaited, Why::Asked).await;
+    }
+
+    /// Gets the chunks of one run, tells who waits, and forgets the flights, whatever happens. False: some of them cannot
+    /// be had now.
+    pub async fn fill(self: Arc<Self>, layer: Arc<Layer>, run: Vec<Wanted>, why: Why) -> bool {
         let mut missing = Vec::new();
         for wanted in run {
             match self.cached(&layer, &wanted).await {
@@ -144,9 +211,11 @@ impl Chunks {
                 None => missing.push(wanted),
             }
         }
+        let mut all = true;
         for run in runs(missing) {
-            self.fetch(&layer, run).await;
+            all &= self.fetch(&layer, run, why).await;
         }
+        all
     }
 
     async fn cached(self: &Arc<Self>, layer: &Arc<Layer>, wanted: &Wanted) -> Option<Bytes> {
@@ -163,42 +232,79 @@ impl Chunks {
         read.await.ok().flatten().map(Bytes::from)
     }
 
-    async fn fetch(self: &Arc<Self>, layer: &Arc<Layer>, run: Vec<Wanted>) {
-        let Some(first) = run.first().map(|wanted| wanted.index) else { return };
-        let place = self.places.acquire().await;
+    async fn fetch(self: &Arc<Self>, layer: &Arc<Layer>, run: Vec<Wanted>, why: Why) -> bool {
+        let Some(first) = run.first().map(|wanted| wanted.index) else { return true };
+        let place = match why {
+            Why::Asked => self.places.acquire().await.ok(),
+            Why::Ahead => None,
+        };
         match self.store.chunks(&layer.manifest, first, run.len()).await {
             Ok(fetched) => {
                 for (wanted, chunk) in run.iter().zip(fetched) {
-                    layer.count_fetched(chunk.plain.len() as u64);
-                    self.land(wanted, Ok(chunk.plain));
-                    let (chunks, value) = (self.clone(), wanted.value);
-                    // Nobody waits for it, and what is not cached is fetched again.
-                    let _ = tokio::task::spawn_blocking(move || {
-                        if let Err(error) = chunks.cache.put(&value, &chunk.stored) {
-                            tracing::warn!(%error, "a chunk is not cached");
-                        }
-                    })
-                    .await;
+                    layer.count_fetched(chunk.plain.len() as u64, why);
+                    // Memory is for what somebody wants now.
+                    let at_once = why == Why::Asked || wanted.is_awaited();
+                    if at_once {
+                        self.land(wanted, Ok(chunk.plain.clone()));
+                    }
+                    self.keep(wanted.value, chunk.stored).await;
+                    if !at_once {
+                        self.arrive(wanted, Ok(chunk.plain));
+                    }
                 }
+                true
             }
             // One that is damaged must not take its neighbours along.
             Err(storage::Error::Damaged(_)) if run.len() > 1 => {
                 drop(place);
-                for wanted in run {
-                    Box::pin(self.fetch(layer, vec![wanted])).await;
+                let mut all = true;
+                // Nor take long: what nobody waits for is left to who asks for it.
+                let awaited: Vec<Wanted> =
+                    run.into_iter().filter_map(|wanted| self.forget_unawaited(wanted)).collect();
+                for wanted in awaited {
+                    all &= Box::pin(self.fetch(layer, vec![wanted], why)).await;
                 }
+                all
             }
             Err(error) => {
                 tracing::error!(%error, layer = layer.hex, first, count = run.len(), "chunks cannot be had");
                 run.iter().for_each(|wanted| self.land(wanted, Err(())));
+                false
             }
         }
+    }
+
+    /// Ends a flight that nobody waits for; gives it back where somebody does.
+    fn forget_unawaited(&self, wanted: Wanted) -> Option<Wanted> {
+        // Whoever begins to wait has the lock for it.
+        let mut flights = lock(&self.flights);
+        if wanted.is_awaited() {
+            return Some(wanted);
+        }
+        flights.remove(&wanted.value);
+        None
+    }
+
+    /// In the cache. What is not cached is fetched again, so its errors are only logged.
+    async fn keep(self: &Arc<Self>, value: Value, stored: Bytes) {
+        let chunks = self.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            if let Err(error) = chunks.cache.put(&value, &stored) {
+                tracing::warn!(%error, "a chunk is not cached");
+            }
+        });
+        let _ = kept.await;
     }
 
     fn land(&self, wanted: &Wanted, outcome: Result<Bytes, ()>) {
         if let Ok(chunk) = &outcome {
             lock(&self.memory).put(wanted.value, chunk.clone());
         }
+        self.arrive(wanted, outcome);
+    }
+
+    /// Tells who waits, and forgets the flight.
+    fn arrive(&self, wanted: &Wanted, outcome: Result<Bytes, ()>) {
         lock(&self.flights).remove(&wanted.value);
         wanted.tell.send_replace(Some(outcome));
     }
@@ -237,26 +343,4 @@ fn runs(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted(index: usize) -> Wanted {
-        Wanted { index, value: Value([0; 32]), tell: watch::channel(None).0 }
-    }
-
-    #[test]
-    fn a_run_is_of_neighbours_in_one_batch() {
-        let all = [0, 1, 3, 30, 31, 32, 33].map(wanted).into();
-        let lengths: Vec<usize> = runs(all).iter().map(Vec::len).collect();
-        assert_eq!(lengths, [2, 1, 2, 2]);
-    }
-
-    #[test]
-    fn who_reads_on_is_read_ahead_of() {
-        let mut ahead = Ahead::default();
-        let windows: Vec<usize> = (0..7).map(|n| ahead.turn(n, n)).collect();
-        assert_eq!(windows, [1, 2, 4, 8, 16, 16, 16]);
-        assert_eq!(ahead.turn(6, 6), 16, "the rest of the same chunk");
-        assert_eq!((ahead.turn(90, 90), ahead.turn(40, 40), ahead.turn(41, 41)), (0, 0, 1));
-    }
-}
+mod tests;

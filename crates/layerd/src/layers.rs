@@ -7,15 +7,16 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use storage::Manifest;
 
 use crate::{
-    chunks::Ahead,
-    place::{Fetched, MANIFEST},
+    chunks::{Ahead, Why},
+    place::{Counts, Fetched, MANIFEST},
+    touched::Touched,
     wire::Attributes,
 };
 
@@ -31,7 +32,10 @@ pub struct Layer {
     pub hex: String,
     id: u64,
     pub ahead: Mutex<Ahead>,
-    pub fetched_bytes: AtomicU64,
+    pub touched: Mutex<Touched>,
+    fetched_bytes: AtomicU64,
+    prefetched_bytes: AtomicU64,
+    is_prefetched: AtomicBool,
 }
 
 impl Layer {
@@ -41,8 +45,21 @@ impl Layer {
     pub fn file(&self) -> Attributes {
         Attributes { node: self.id | FILE, size: self.manifest.blob_bytes, is_directory: false }
     }
-    pub fn count_fetched(&self, bytes: u64) {
+    pub fn count_fetched(&self, bytes: u64, why: Why) {
         self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if why == Why::Ahead {
+            self.prefetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+    pub fn counts(&self) -> Counts {
+        Counts {
+            fetched_bytes: self.fetched_bytes.load(Ordering::Relaxed),
+            prefetched_bytes: self.prefetched_bytes.load(Ordering::Relaxed),
+        }
+    }
+    /// True, the first time.
+    pub fn begin_prefetch(&self) -> bool {
+        !self.is_prefetched.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -81,9 +98,13 @@ impl Layers {
     pub fn fetched(&self) -> Fetched {
         let mut all = self.before.clone();
         for layer in self.known().values() {
-            all.insert(layer.hex.clone(), layer.fetched_bytes.load(Ordering::Relaxed));
+            all.insert(layer.hex.clone(), layer.counts());
         }
         all
+    }
+
+    pub fn all(&self) -> Vec<Arc<Layer>> {
+        self.known().values().cloned().collect()
     }
 
     /// By the name of its directory. Blocks on the disk. None: there is no such remote layer (any more).
@@ -110,12 +131,16 @@ impl Layers {
         // It was checked against the digest when it came, before it got its name.
         let manifest =
             Manifest::parse(&format!("blake3:{hex}"), &fs::read(path)?).map_err(io::Error::other)?;
+        let before = self.before.get(hex).copied().unwrap_or_default();
         Ok(Layer {
             manifest,
             hex: hex.to_owned(),
             id,
             ahead: Mutex::default(),
-            fetched_bytes: AtomicU64::new(self.before.get(hex).copied().unwrap_or(0)),
+            touched: Mutex::default(),
+            fetched_bytes: AtomicU64::new(before.fetched_bytes),
+            prefetched_bytes: AtomicU64::new(before.prefetched_bytes),
+            is_prefetched: AtomicBool::new(false),
         })
     }
 

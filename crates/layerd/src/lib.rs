@@ -7,7 +7,8 @@
 //! The holder has `/dev/fuse` and the mount and does nothing else; the worker has the same descriptor and does the rest.
 //! One that is killed costs nothing while the other lives: see `docs/rfd/0003-store.md`.
 //!
-//! Read in this order: [`ensure`], [`holder`], [`worker`], `wire`, `chunks`, `cache`.
+//! Read in this order: [`ensure`], [`holder`], [`worker`], `wire`, `chunks`, `cache`, `touched`,
+//! `prefetch`.
 //!
 //! Invariants: no byte is answered that was not checked against the layer's digest; what cannot be had is EIO, never
 //! zeros; nothing here needs to know what was served before it was started.
@@ -19,7 +20,9 @@ pub mod holder;
 mod layers;
 mod memory;
 mod place;
+mod prefetch;
+mod touched;
 mod wire;
 pub mod worker;
 
-pub use place::{MANIFEST, Place, fetched};
+pub use place::{Counts, MANIFEST, Place, fetched};

@@ -22,8 +22,9 @@ impl Memory {
 
     pub fn put(&mut self, value: Value, chunk: Bytes) {
         self.bytes += chunk.len();
-        if self.chunks.insert(value, chunk).is_none() {
-            self.order.push_back(value);
+        match self.chunks.insert(value, chunk) {
+            Some(before) => self.bytes -= before.len(),
+            None => self.order.push_back(value),
         }
         while self.bytes > BYTES_MAX {
             let Some(oldest) = self.order.pop_front() else { return };
@@ -44,6 +45,10 @@ mod tests {
             memory.put(Value([n; 32]), chunk.clone());
         }
         assert!(memory.get(&Value([0; 32])).is_none() && memory.get(&Value([59; 32])).is_some());
+        for _ in 0..60 {
+            memory.put(Value([59; 32]), chunk.clone());
+        }
+        assert!(memory.get(&Value([40; 32])).is_some(), "one that comes again takes no more room");
         assert!(memory.bytes <= BYTES_MAX && memory.chunks.len() == memory.order.len());
     }
 }

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::{Deserialize, Serialize};
+
 /// Paths below a data directory.
 #[derive(Debug, Clone)]
 pub struct Place {
@@ -48,8 +50,16 @@ impl Place {
 /// The name of a layer's manifest in its directory.
 pub const MANIFEST: &str = "store.json";
 
-/// Bytes of each layer's data that were fetched from the store, by the hex of its digest.
-pub type Fetched = BTreeMap<String, u64>;
+/// Of a layer's data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    pub fetched_bytes: u64,
+    /// Those of them that its trace named, before anyone asked.
+    pub prefetched_bytes: u64,
+}
+
+/// What was fetched from the store of each layer, by the hex of its digest.
+pub type Fetched = BTreeMap<String, Counts>;
 
 /// What the worker last told, half a second ago at most while it is busy. Empty where it has not told anything.
 pub fn fetched(data: &Path) -> Fetched {

@@ -6,8 +6,8 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -18,21 +18,23 @@ use tokio::sync::Semaphore;
 use crate::{
     cache::Cache,
     chunks::Chunks,
-    layers::{BLOB, Layers, Node},
+    layers::{BLOB, Layer, Layers, Node},
     place::{self, Place},
+    prefetch,
     wire::{self, Ask, Request},
 };
 
 /// Requests that are worked on at once; the kernel keeps the rest.
 const REQUESTS_IN_FLIGHT: usize = 256;
-/// For one read, with all its retries.
-const READ_WITHIN: Duration = Duration::from_secs(45);
 const STATS_PERIOD: Duration = Duration::from_millis(200);
 
 struct Worker {
     fuse: OwnedFd,
     layers: Layers,
     chunks: Arc<Chunks>,
+    prefetch: bool,
+    /// For one answer: what it needs may have waited for another fetch, with its own deadline, to end.
+    read_within: Duration,
 }
 
 /// Serves until the connection ends. `is_first`: no worker of this connection came before.
@@ -49,13 +51,15 @@ async fn serve(data: &Path, is_first: bool) -> io::Result<()> {
     let cache = Cache::open(&place.cache(), config.cache_bytes_max)?;
     let chunks = Arc::new(Chunks::new(store, cache));
     place::write_whole(&place.worker(), std::process::id().to_string().as_bytes())?;
-    let worker =
-        Arc::new(Worker { fuse, layers: Layers::new(&place.layers(), place::fetched(data)), chunks });
+    let layers = Layers::new(&place.layers(), place::fetched(data));
+    let read_within = Duration::from_millis(config.read_within_ms) * 9 / 4;
+    let worker = Arc::new(Worker { fuse, layers, chunks, prefetch: config.prefetch, read_within });
     if !is_first {
         // Before the first read, so that what is sent again comes to us as any other.
         rustix::io::write(&worker.fuse, &wire::resend())?;
     }
     tokio::spawn(keep_told(worker.clone(), place));
+    tokio::spawn(tell_touched(worker.clone(), Duration::from_millis(config.trace_idle_ms)));
     let handle = tokio::runtime::Handle::current();
     tokio::task::spawn_blocking(move || listen(&worker, &handle)).await.map_err(io::Error::other)?
 }
@@ -95,8 +99,9 @@ impl Worker {
         let Some(Node::File(layer)) = self.layers.node(request.node) else {
             return self.fail(request, wire::EIO);
         };
+        self.look_at(&layer);
         let reading = self.chunks.read(&layer, offset, size.min(wire::READ_BYTES_MAX));
-        match tokio::time::timeout(READ_WITHIN, reading).await {
+        match tokio::time::timeout(self.read_within, reading).await {
             Ok(Ok(pieces)) => self.reply(request, 0, &pieces),
             Ok(Err(())) => self.fail(request, wire::EIO),
             Err(_) => {
@@ -112,7 +117,10 @@ impl Worker {
             Ask::Silent => return,
             Ask::Init { minor, max_readahead, flags } => Some(wire::init(*minor, *max_readahead, *flags)),
             Ask::Lookup { name } => match self.layers.node(request.node) {
-                Some(Node::Root) => self.layers.named(name).map(|layer| layer.directory().entry()),
+                Some(Node::Root) => self.layers.named(name).map(|layer| {
+                    self.look_at(&layer);
+                    layer.directory().entry()
+                }),
                 Some(Node::Directory(layer)) if name == BLOB => Some(layer.file().entry()),
                 _ => None,
             },
@@ -134,6 +142,13 @@ impl Worker {
         }
     }
 
+    /// Begins the prefetch of a layer that is looked at for the first time.
+    fn look_at(&self, layer: &Arc<Layer>) {
+        if self.prefetch && layer.begin_prefetch() {
+            tokio::spawn(prefetch::run(self.chunks.clone(), layer.clone()));
+        }
+    }
+
     fn fail(&self, request: &Request, error: i32) {
         self.reply(request, error, &[]);
     }
@@ -144,6 +159,25 @@ impl Worker {
             // NOENT: who asked was interrupted meanwhile.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => tracing::error!(%error, "an answer was refused"),
+        }
+    }
+}
+
+/// Tells the store what was read first of each layer, one after the other.
+async fn tell_touched(worker: Arc<Worker>, idle: Duration) {
+    loop {
+        tokio::time::sleep(STATS_PERIOD).await;
+        for layer in worker.layers.all() {
+            let due =
+                layer.touched.lock().unwrap_or_else(PoisonError::into_inner).take_due(idle, Instant::now());
+            let Some(touched) = due else { continue };
+            match worker.chunks.store().put_trace(&layer.manifest, &touched).await {
+                Ok(true) => {
+                    tracing::info!(layer = layer.hex, chunks = touched.len(), "its trace is in the store")
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, layer = layer.hex, "its trace is not in the store"),
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use api::{
     Result,
     arrow::Front,
     image::ImageInfo,
-    store::{LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, LayerStatus, PublishReport},
 };
 
 pub use import::Progress;
@@ -55,6 +55,18 @@ impl Images {
     /// What the store has.
     pub async fn list_store(&self) -> Result<Vec<ImageInfo>> {
         retry::repeat(|| self.front.store_list()).await
+    }
+
+    /// Removes a name from the store, or an image that has none by its digest. Its data goes with the next
+    /// [`Images::gc_store`]; nodes that have the image keep what they have fetched. Errors: `not_found`, `conflict`.
+    pub async fn remove_store(&self, reference: &str) -> Result<()> {
+        self.front.store_remove(reference).await
+    }
+
+    /// Removes from the store what is old and no image of it needs. Errors: `unsupported` (the node has no store),
+    /// `no_capacity` (it cannot be reached), `internal` where a record in it is damaged.
+    pub async fn gc_store(&self, request: GcRequest) -> Result<GcReport> {
+        self.front.store_gc(request).await
     }
 
     /// Where the bytes of its layers are, lowest first.

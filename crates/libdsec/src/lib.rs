@@ -55,7 +55,7 @@ pub use api::{
     snapshot::{Checkpoint, ForkRequest, PackReport, PackRequest, Scrub, ScrubRule, Scrubbed},
     spec::{Kind, ListQuery, Network, QosClass, SandboxInfo, SandboxSpec, Scratch},
     state::State,
-    store::{LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, LayerStatus, PublishReport},
 };
 pub use build::{Build, BuildEvent, Built};
 pub use client::Client;

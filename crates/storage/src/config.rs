@@ -5,8 +5,11 @@ use url::Url;
 
 use crate::error::{Error, Result};
 
-/// Below this a cache would drop what it has just fetched.
-const CACHE_BYTES_MIN: u64 = 64 << 20;
+/// Below this a cache would drop what it has just fetched: one batch.
+const CACHE_BYTES_MIN: u64 = 8 << 20;
+/// Shorter, and one slow answer is an error; longer, and whoever reads hangs.
+const READ_WITHIN_MS: std::ops::RangeInclusive<u64> = 500..=300_000;
+const TRACE_IDLE_MS: std::ops::RangeInclusive<u64> = 200..=3_600_000;
 
 /// When what a node makes goes to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -43,6 +46,12 @@ pub struct StoreConfig {
     pub fetch: Fetch,
     /// What chunks may take of this node's disk.
     pub cache_bytes_max: u64,
+    /// How long one call of the store may take with all its retries; after that a read is EIO.
+    pub read_within_ms: u64,
+    /// Whether chunks that the first sandboxes elsewhere have read are fetched before anyone asks for them here.
+    pub prefetch: bool,
+    /// A layer of which nothing new was read for so long: what was read is told to the store, for `prefetch` elsewhere.
+    pub trace_idle_ms: u64,
 }
 
 impl Default for StoreConfig {
@@ -54,6 +63,9 @@ impl Default for StoreConfig {
             publish: Publish::default(),
             fetch: Fetch::default(),
             cache_bytes_max: 16 << 30,
+            read_within_ms: 20_000,
+            prefetch: true,
+            trace_idle_ms: 60_000,
         }
     }
 }
@@ -88,6 +100,16 @@ impl StoreConfig {
         if self.cache_bytes_max < CACHE_BYTES_MIN {
             let text = format!("cache_bytes_max: {} is less than {CACHE_BYTES_MIN}", self.cache_bytes_max);
             return Err(Error::Config(text));
+        }
+        let times = [
+            ("read_within_ms", self.read_within_ms, READ_WITHIN_MS),
+            ("trace_idle_ms", self.trace_idle_ms, TRACE_IDLE_MS),
+        ];
+        for (field, value, range) in times {
+            if !range.contains(&value) {
+                let (least, most) = (range.start(), range.end());
+                return Err(Error::Config(format!("{field}: {value} is outside {least}..={most}")));
+            }
         }
         Ok(())
     }
@@ -136,6 +158,8 @@ mod tests {
         StoreConfig::default().validate().unwrap();
         let small = StoreConfig { cache_bytes_max: 1, ..StoreConfig::default() };
         assert!(small.validate().unwrap_err().to_string().starts_with("cache_bytes_max"));
+        let hasty = StoreConfig { read_within_ms: 1, ..StoreConfig::default() };
+        assert!(hasty.validate().unwrap_err().to_string().starts_with("read_within_ms"));
         let odd = StoreConfig { endpoint: Some("x".into()), ..StoreConfig::at("s3://abc") };
         assert!(odd.validate().unwrap_err().to_string().starts_with("endpoint"));
     }

@@ -15,6 +15,9 @@ pub enum Error {
     /// What came is not what was asked for.
     #[error("the store's {0} is damaged")]
     Damaged(String),
+    /// Something else rests on it.
+    #[error("{0}")]
+    InUse(String),
     /// A file of this node.
     #[error("{what}")]
     Disk {
@@ -55,6 +58,7 @@ impl From<Error> for api::Error {
                 tracing::error!(what, "damaged in the store");
                 api::Error::internal(format!("the store's {what} is damaged: publish it again"))
             }
+            Error::InUse(text) => api::Error::new(api::Code::Conflict, text),
             Error::Disk { what, source } if source.kind() == std::io::ErrorKind::StorageFull => {
                 tracing::warn!(what, %source, "no room for what the store has");
                 api::Error::new(api::Code::DiskFull, "the node has no disk space left for this layer")

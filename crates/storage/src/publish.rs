@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::Read,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use api::image::ImageInfo;
@@ -14,7 +15,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     error::{Error, Result},
-    manifest::{BATCH_CHUNKS, Batch, Chunk, Manifest, Object},
+    manifest::{BATCH_CHUNKS, Batch, Chunk, MANIFEST_BYTES_MAX, Manifest, Object},
     record,
     store::{Store, bare, object_name},
     table::{CHUNK_BYTES, Value},
@@ -23,6 +24,9 @@ use crate::{
 /// Batches on their way at once: each is up to 16 MiB of memory.
 const BATCHES_IN_FLIGHT: usize = 4;
 const LEVEL: i32 = 3;
+/// Of a layer whose objects get old while they are sent.
+const SENDS_MAX: usize = 4;
+const SIZES_IN_FLIGHT: usize = 16;
 
 /// A layer on this node's disk.
 #[derive(Debug, Clone)]
@@ -34,6 +38,15 @@ pub struct Layer {
     pub data_bytes: u64,
     pub meta: PathBuf,
     pub blob: Option<PathBuf>,
+}
+
+/// What the store had of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Was {
+    Absent,
+    There,
+    /// A collection may be about to take it.
+    Old,
 }
 
 /// What a publish has sent.
@@ -51,21 +64,80 @@ impl Store {
         Ok(self.size(&layer_name(digest)).await?.is_some())
     }
 
-    /// Sends what the store does not have of a layer.
+    /// Sends what the store does not have of a layer, and makes what it has young enough that no collection takes it before
+    /// an image names it.
     pub async fn put_layer(&self, layer: &Layer) -> Result<Sent> {
         let mut sent = Sent::default();
-        if self.has_layer(&layer.digest).await? {
+        if self.keep_layer(&layer.digest).await? {
             return Ok(sent);
         }
+        for _ in 0..SENDS_MAX {
+            let begun = Instant::now();
+            let (manifest, is_old_there) = self.send(layer, &mut sent).await?;
+            // What was sent first may be old by now: once more, which sends only that.
+            if begun.elapsed() > self.ages.refresh {
+                continue;
+            }
+            if is_old_there {
+                tokio::time::sleep(self.ages.settle).await;
+                if !self.has_all(&manifest).await? {
+                    continue;
+                }
+            }
+            let json =
+                serde_json::to_vec(&manifest).map_err(|e| Error::disk("encode a manifest")(e.into()))?;
+            self.put(&layer_name(&layer.digest), json.into()).await?;
+            sent.layers = 1;
+            return Ok(sent);
+        }
+        Err(Error::Unavailable("it takes a layer so slowly that what was sent is old before it ends".into()))
+    }
+
+    /// Whether the store has the layer, and keeps it for now: one that is old is made young. Its manifest is enough: what
+    /// that names is not collected.
+    pub async fn keep_layer(&self, digest: &str) -> Result<bool> {
+        let name = layer_name(digest);
+        let begun = Instant::now();
+        let Some(found) = self.stat(&name).await? else { return Ok(false) };
+        if found.is_younger(self.ages.refresh) {
+            return Ok(true);
+        }
+        let check = |json: Bytes| Manifest::parse(digest, &json).map(|manifest| (manifest, json));
+        let (manifest, json) = match self.document(&name, MANIFEST_BYTES_MAX, check).await {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(Error::Damaged(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        self.put(&name, json).await?;
+        let was_quick = begun.elapsed() <= self.ages.settle / 2;
+        // Until a removal that was decided before has been done.
+        tokio::time::sleep(self.ages.settle).await;
+        if !self.has_layer(digest).await? {
+            return Ok(false);
+        }
+        if was_quick || self.has_all(&manifest).await? {
+            return Ok(true);
+        }
+        // It came back after a collection had counted: its objects went with it.
+        self.remove(&name).await?;
+        Ok(false)
+    }
+
+    async fn has_all(&self, manifest: &Manifest) -> Result<bool> {
+        let objects = manifest.batches.iter().map(|batch| &batch.object).chain([&manifest.meta]);
+        let sizes = stream::iter(objects).map(|object| async move {
+            Ok::<_, Error>(self.size(&object_name(object)).await? == Some(object.bytes))
+        });
+        sizes.buffer_unordered(SIZES_IN_FLIGHT).try_all(std::future::ready).await
+    }
+
+    /// Sends the objects of a layer. Its manifest, and whether some were there and old.
+    async fn send(&self, layer: &Layer, sent: &mut Sent) -> Result<(Manifest, bool)> {
         let chunks = layer.blob_bytes.div_ceil(CHUNK_BYTES as u64) as usize;
         let batches = stream::iter(0..chunks.div_ceil(BATCH_CHUNKS))
             .map(|index| self.put_batch(layer, index, chunks))
             .buffered(BATCHES_IN_FLIGHT);
-        let batches: Vec<(Batch, u64)> = batches.try_collect().await?;
-        for (_, bytes) in batches.iter().filter(|(_, bytes)| *bytes > 0) {
-            sent.bytes += bytes;
-            sent.objects += 1;
-        }
+        let batches: Vec<(Batch, Was)> = batches.try_collect().await?;
         let path = layer.meta.clone();
         let packed = blocking(move || {
             let plain = std::fs::read(path).map_err(Error::disk("read a layer's meta"))?;
@@ -74,9 +146,17 @@ impl Store {
                 .map_err(Error::disk("compress a layer's meta"))
         });
         let (plain, packed) = packed.await?;
-        let (meta, bytes) = self.put_object(packed.into()).await?;
-        sent.bytes += bytes;
-        sent.objects += u64::from(bytes > 0);
+        let (meta, was) = self.put_object(packed.into()).await?;
+        let objects =
+            batches.iter().map(|(batch, was)| (batch.object.bytes, *was)).chain([(meta.bytes, was)]);
+        let mut is_old_there = false;
+        for (bytes, was) in objects {
+            is_old_there |= was == Was::Old;
+            if was != Was::There {
+                sent.bytes += bytes;
+                sent.objects += 1;
+            }
+        }
         let manifest = Manifest::new(layer, meta, batches.into_iter().map(|(batch, _)| batch).collect());
         if !manifest.covers(&plain) {
             // A damaged disk of ours must not become everybody's layer.
@@ -85,13 +165,10 @@ impl Store {
                 source: std::io::Error::other(layer.digest.clone()),
             });
         }
-        let json = serde_json::to_vec(&manifest).map_err(|e| Error::disk("encode a manifest")(e.into()))?;
-        self.put(&layer_name(&layer.digest), json.into()).await?;
-        sent.layers = 1;
-        Ok(sent)
+        Ok((manifest, is_old_there))
     }
 
-    async fn put_batch(&self, layer: &Layer, index: usize, chunks: usize) -> Result<(Batch, u64)> {
+    async fn put_batch(&self, layer: &Layer, index: usize, chunks: usize) -> Result<(Batch, Was)> {
         let Some(blob) = layer.blob.clone() else {
             return Err(Error::Disk {
                 what: "find a layer's blob",
@@ -100,21 +177,26 @@ impl Store {
         };
         let size = layer.blob_bytes;
         let (table, packed) = blocking(move || pack(&blob, size, index, chunks)).await?;
-        let (object, bytes) = self.put_object(packed.into()).await?;
-        Ok((Batch { object, chunks: table }, bytes))
+        let (object, was) = self.put_object(packed.into()).await?;
+        Ok((Batch { object, chunks: table }, was))
     }
 
-    /// The object, and the bytes that had to be sent for it.
-    async fn put_object(&self, bytes: Bytes) -> Result<(Object, u64)> {
+    /// The object, and what was there of it.
+    async fn put_object(&self, bytes: Bytes) -> Result<(Object, Was)> {
         let size = bytes.len() as u64;
         let object = Object { hash: Value(*blake3::hash(&bytes).as_bytes()), bytes: size };
         let name = object_name(&object);
-        // One of another size was cut short by something below us: written anew.
-        if self.size(&name).await? == Some(size) {
-            return Ok((object, 0));
+        let was = match self.stat(&name).await? {
+            // One of another size was cut short by something below us: written anew.
+            Some(found) if found.bytes != size => Was::Absent,
+            Some(found) if found.is_younger(self.ages.refresh) => Was::There,
+            Some(_) => Was::Old,
+            None => Was::Absent,
+        };
+        if was != Was::There {
+            self.put(&name, bytes).await?;
         }
-        self.put(&name, bytes).await?;
-        Ok((object, size))
+        Ok((object, was))
     }
 
     /// Names an image, whose layers are there.

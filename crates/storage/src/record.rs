@@ -85,6 +85,40 @@ impl Store {
         .await
     }
 
+    /// A record of `images/` or `stacks/`, by its object's name. None: it is not there. Errors: as of `decode`.
+    pub(crate) async fn record(&self, object: &str) -> Result<Option<ImageInfo>> {
+        self.document(object, RECORD_BYTES_MAX, |json| decode(object, &json)).await
+    }
+
+    /// Removes a name of the store, `name` or `name:version`; and the image by its digest as well, where no other name means
+    /// that. A digest: that image, which no name may mean any more. Its layers stay until the next collection.
+    ///
+    /// Errors: `Missing`, `InUse`.
+    pub async fn remove_image(&self, reference: &str) -> Result<()> {
+        let missing = || Error::Missing(format!("image {reference}"));
+        let found = match self.image(reference).await {
+            Ok(found) => Some(found.ok_or_else(missing)?),
+            // Its name can go all the same.
+            Err(Error::Damaged(_) | Error::Config(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let is_named = |images: &[ImageInfo], digest: &str| images.iter().any(|i| i.digest == digest);
+        if reference.starts_with("blake3:") {
+            if is_named(&self.images().await?, reference) {
+                return Err(Error::InUse(format!("{reference} has a name in the store: remove that")));
+            }
+            return self.remove(&stack_name(reference)).await;
+        }
+        let (name, version) = reference.split_once(':').unwrap_or((reference, VERSION_DEFAULT));
+        self.remove(&image_name(name, version)).await?;
+        match found {
+            Some(image) if !is_named(&self.images().await?, &image.digest) => {
+                self.remove(&stack_name(&image.digest)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// All images, by name and version; one whose record is damaged is left out, with a warning.
     pub async fn images(&self) -> Result<Vec<ImageInfo>> {
         let names = self.names("images", LIST_MAX).await?;

@@ -9,10 +9,11 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
+use futures_util::Stream;
 use object_store::{
     ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder,
     local::LocalFileSystem, path::Path,
@@ -36,10 +37,31 @@ pub struct Patience {
     pub pause: Duration,
 }
 
+impl Patience {
+    /// With time for another attempt after one that was not answered.
+    pub fn within(total: Duration) -> Self {
+        Self { total, attempt: total * 2 / 5, pause: (total / 400).min(Duration::from_millis(50)) }
+    }
+}
+
 impl Default for Patience {
     fn default() -> Self {
-        let (total, attempt) = (Duration::from_secs(20), Duration::from_secs(8));
-        Self { total, attempt, pause: Duration::from_millis(50) }
+        Self::within(Duration::from_secs(20))
+    }
+}
+
+/// How a publish and a garbage collection keep out of each other's way: `docs/rfd/0003-store.md` has the argument.
+#[derive(Debug, Clone, Copy)]
+pub struct Ages {
+    /// What is older and used again is written again. Far below the grace of a collection, [`crate::gc::OLDER_THAN_MIN`].
+    pub refresh: Duration,
+    /// A removal that was decided is done in half of this.
+    pub settle: Duration,
+}
+
+impl Default for Ages {
+    fn default() -> Self {
+        Self { refresh: Duration::from_secs(15 * 60), settle: Duration::from_secs(4) }
     }
 }
 
@@ -62,6 +84,7 @@ pub struct Store {
     /// Of a directory: while it is not there (not mounted), nothing is missing from it and nothing is written.
     directory: Option<PathBuf>,
     patience: Patience,
+    pub ages: Ages,
     fetched_bytes: AtomicU64,
 }
 
@@ -69,23 +92,31 @@ impl Store {
     /// Asks nothing of the store yet: it may be away. Errors: `Config`.
     pub fn open(config: &StoreConfig) -> Result<Self> {
         config.validate()?;
+        let patience = Patience::within(Duration::from_millis(config.read_within_ms));
         match config.place()? {
             Place::Directory(path) => {
                 let prefix =
                     Path::from_absolute_path(&path).map_err(|e| Error::Config(format!("url: {e}")))?;
                 let objects = Arc::new(LocalFileSystem::new().with_fsync(true));
-                Ok(Self { directory: Some(path), ..Self::over(objects, prefix, Patience::default()) })
+                Ok(Self { directory: Some(path), ..Self::over(objects, prefix, patience) })
             }
             Place::Bucket { name, prefix } => {
                 let objects = Arc::new(bucket(config, &name)?);
-                Ok(Self::over(objects, Path::from(prefix), Patience::default()))
+                Ok(Self::over(objects, Path::from(prefix), patience))
             }
         }
     }
 
     /// Over any object store.
     pub fn over(objects: Arc<dyn ObjectStore>, prefix: Path, patience: Patience) -> Self {
-        Self { objects, prefix, directory: None, patience, fetched_bytes: AtomicU64::new(0) }
+        let ages = Ages::default();
+        Self { objects, prefix, directory: None, patience, ages, fetched_bytes: AtomicU64::new(0) }
+    }
+
+    /// With other ages.
+    #[must_use]
+    pub fn with_ages(self, ages: Ages) -> Self {
+        Self { ages, ..self }
     }
 
     /// Bytes of objects that were read so far, as they are stored.
@@ -170,14 +201,64 @@ impl Store {
 
     /// Its size, where it is there.
     pub(crate) async fn size(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.stat(name).await?.map(|found| found.bytes))
+    }
+
+    /// What is known of it, where it is there.
+    pub(crate) async fn stat(&self, name: &str) -> Result<Option<Stat>> {
         let path = self.path(name);
         let head =
-            self.patiently(Absence::Answer, || async { Ok(self.objects.head(&path).await?.size) }).await;
+            self.patiently(Absence::Answer, || async { Ok(self.objects.head(&path).await?.into()) }).await;
         match head {
-            Ok(size) => Ok(Some(size)),
+            Ok(found) => Ok(Some(found)),
             Err(Error::Missing(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes it. One that is not there is removed already.
+    pub(crate) async fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        self.patiently(Absence::Answer, || async {
+            match self.objects.delete(&path).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
+    }
+
+    /// Removes it where it is older than `limit`: its size then. One attempt, which ends in half of `Ages::settle`.
+    pub(crate) async fn remove_old(&self, name: &str, limit: SystemTime) -> Result<Option<u64>> {
+        self.check_there()?;
+        let path = self.path(name);
+        let removal = async {
+            let found: Stat = match self.objects.head(&path).await {
+                Ok(found) => found.into(),
+                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            if found.modified > limit {
+                return Ok(None);
+            }
+            self.objects.delete(&path).await?;
+            Ok(Some(found.bytes))
+        };
+        let late = |_| Err(Error::Unavailable("it did not remove in time".into()));
+        tokio::time::timeout(self.ages.settle / 2, removal).await.unwrap_or_else(late)
+    }
+
+    /// Everything below `under`, one after the other: names relative to it.
+    pub(crate) fn walk(&self, under: &str) -> impl Stream<Item = Result<(String, Stat)>> {
+        use futures_util::StreamExt;
+        let path = self.path(under);
+        self.objects.list(Some(&path)).filter_map(move |found| {
+            let one = match found {
+                Ok(meta) => below(&meta, &path).map(|name| Ok((name, meta.into()))),
+                Err(error) => Some(Err(error.into())),
+            };
+            std::future::ready(one)
+        })
     }
 
     /// Names below `under`, relative to it. At most `count_max`.
@@ -187,11 +268,7 @@ impl Store {
         self.patiently(Absence::Odd, || async {
             let found = self.objects.list(Some(&path)).take(count_max);
             let found: Vec<object_store::ObjectMeta> = found.try_collect().await?;
-            let below = |meta: &object_store::ObjectMeta| {
-                let rest = meta.location.as_ref().strip_prefix(path.as_ref())?;
-                Some(rest.trim_start_matches('/').to_owned())
-            };
-            Ok(found.iter().filter_map(below).collect())
+            Ok(found.iter().filter_map(|meta| below(meta, &path)).collect())
         })
         .await
     }
@@ -230,7 +307,7 @@ impl Store {
                 Error::Unavailable(_) => false,
                 Error::Missing(_) => absence == Absence::Answer || attempts >= ODD_ATTEMPTS,
                 Error::Damaged(_) => attempts >= ODD_ATTEMPTS,
-                Error::Config(_) | Error::Disk { .. } => true,
+                Error::Config(_) | Error::InUse(_) | Error::Disk { .. } => true,
             };
             if is_final || Instant::now() + pause >= end {
                 return Err(error);
@@ -241,6 +318,31 @@ impl Store {
         }
         Err(Error::Unavailable("it was asked too often".into()))
     }
+}
+
+/// An object's size and when it was written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stat {
+    pub(crate) bytes: u64,
+    pub(crate) modified: SystemTime,
+}
+
+impl From<object_store::ObjectMeta> for Stat {
+    fn from(meta: object_store::ObjectMeta) -> Self {
+        Self { bytes: meta.size, modified: meta.last_modified.into() }
+    }
+}
+
+impl Stat {
+    /// By this node's clock; one of the future is old, for who knows.
+    pub(crate) fn is_younger(&self, age: Duration) -> bool {
+        SystemTime::now().duration_since(self.modified).is_ok_and(|is| is < age)
+    }
+}
+
+fn below(meta: &object_store::ObjectMeta, path: &Path) -> Option<String> {
+    let rest = meta.location.as_ref().strip_prefix(path.as_ref())?;
+    Some(rest.trim_start_matches('/').to_owned())
 }
 
 pub(crate) fn object_name(object: &Object) -> String {

@@ -3,10 +3,14 @@
 
 #[path = "storage/faulty.rs"]
 mod faulty;
+#[path = "storage/gc.rs"]
+mod gc;
 #[path = "storage/layer.rs"]
 mod layer;
 #[path = "storage/s3.rs"]
 mod s3;
+#[path = "storage/trace.rs"]
+mod trace;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +20,13 @@ use layer::Made;
 use object_store::{memory::InMemory, path::Path};
 use storage::{Error, Store, StoreConfig, store::Patience, table::CHUNK_BYTES};
 
-const QUICK: Patience = Patience {
+pub const QUICK: Patience = Patience {
     total: Duration::from_millis(2000),
     attempt: Duration::from_millis(150),
     pause: Duration::from_millis(5),
 };
 
-fn image(made: &Made) -> ImageInfo {
+pub fn image(made: &Made) -> ImageInfo {
     ImageInfo {
         name: "debian".into(),
         version: "12".into(),

@@ -8,6 +8,7 @@ pub mod artifact;
 pub mod host;
 pub mod leak;
 pub mod node;
+pub mod s3;
 pub mod suite;
 pub mod tree;
 

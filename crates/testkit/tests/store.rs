@@ -1,45 +1,27 @@
 //! The store that nodes share: what one node makes starts sandboxes on another, over a directory and over S3.
 #![allow(clippy::unwrap_used)]
 
-#[path = "store/s3.rs"]
-mod s3;
+#[path = "store/faults.rs"]
+mod faults;
+#[path = "store/kept.rs"]
+mod kept;
+#[path = "store/place.rs"]
+mod place;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use libdsec::{Code, PackRequest, Sandbox};
-use testkit::{Node, suite::Test, tree::TREE};
-
-/// A directory of a test's own.
-struct Place {
-    dir: tempfile::TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        Self { dir: tempfile::Builder::new().prefix("dsec-store-").tempdir_in("/var/tmp").unwrap() }
-    }
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("store")
-    }
-    fn url(&self) -> String {
-        std::fs::create_dir_all(self.path()).unwrap();
-        format!("file://{}", self.path().display())
-    }
-}
+use libdsec::{Code, PackRequest};
+use place::{Place, WORKER, fetched, ok, pid_of, published, sums};
+use testkit::{Node, s3, suite::Test, tree::TREE};
 
 macro_rules! alone {
-    ($($name:ident),* $(,)?) => {
+    ($($name:path),* $(,)?) => {
         vec![$(Test::alone(stringify!($name), || Box::pin($name()))),*]
     };
 }
 
 fn main() -> ExitCode {
-    testkit::suite::run(
+    let exit = testkit::suite::run(
         1,
         alone![
             a_directory_carries_images_from_node_to_node,
@@ -54,14 +36,18 @@ fn main() -> ExitCode {
             fetched_whole_a_layer_needs_no_store,
             a_node_without_a_store_says_so,
             without_the_store_it_says_where_the_data_is,
+            publishes_that_wait_survive_a_restart,
+            kept::what_was_read_once_comes_before_it_is_asked_for,
+            kept::what_no_image_needs_goes,
+            faults::a_killed_holder_is_right_bytes_or_errors,
+            faults::away_too_long_is_an_error_and_passes,
+            faults::a_slow_store_is_asked_once_for_each_chunk,
+            faults::a_small_cache_holds_its_bound,
+            faults::what_is_damaged_while_it_is_read_is_right_bytes_or_errors,
         ],
-    )
-}
-
-async fn ok(sandbox: &Sandbox, script: &str) -> String {
-    let out = sandbox.sh(script).user("root").timeout(Duration::from_secs(120)).output().await.unwrap();
-    assert!(out.success(), "{script}: {}{}", out.stdout_text(), out.stderr_text());
-    out.stdout_text()
+    );
+    place::forget();
+    exit
 }
 
 /// A node that imports, works, packs and publishes: the packed image's tree.
@@ -131,7 +117,7 @@ async fn a_directory_carries_images_from_node_to_node() {
 }
 
 async fn an_s3_bucket_carries_images_from_node_to_node() {
-    let server = tokio::task::spawn_blocking(|| s3::Server::start("layers")).await.unwrap();
+    let server = tokio::task::spawn_blocking(|| s3::Server::start("layers")).await.unwrap().unwrap();
     let place = Place::new();
     let config = place.dir.path().join("dsec.toml");
     let text = format!(
@@ -143,27 +129,9 @@ async fn an_s3_bucket_carries_images_from_node_to_node() {
     two_nodes(&["--config", config.to_str().unwrap()], &env).await;
 }
 
-fn objects(place: &Path) -> Vec<PathBuf> {
-    let shards = std::fs::read_dir(place.join("objects")).unwrap().map(|shard| shard.unwrap().path());
-    let mut all: Vec<PathBuf> =
-        shards.flat_map(|s| std::fs::read_dir(s).unwrap().map(|f| f.unwrap().path())).collect();
-    all.sort_by_key(|path| std::fs::metadata(path).unwrap().len());
-    all
-}
-
-/// A store with the test image in it, and nobody who has it.
-async fn stored() -> Place {
-    let place = Place::new();
-    let node = Node::start_bare(&["--store", &place.url()], &[]).unwrap();
-    node.import().await.unwrap();
-    node.client().images().publish("debian").await.unwrap();
-    node.stop().unwrap();
-    place
-}
-
 /// A restart that forgets the store: what is not here is said to be elsewhere, and is there again with it.
 async fn without_the_store_it_says_where_the_data_is() {
-    let place = stored().await;
+    let place = published().await.place;
     let node = Node::start_bare(&["--store", &place.url()], &[]).unwrap();
     node.client().create(node.spec()).await.unwrap().stop().await.unwrap();
     node.kill9().unwrap();
@@ -180,7 +148,7 @@ async fn without_the_store_it_says_where_the_data_is() {
 }
 
 async fn what_is_damaged_in_the_store_is_refused() {
-    let place = stored().await;
+    let place = published().await.place;
     let b = Node::start_bare(&["--store", &place.url()], &[]).unwrap();
     let manifest = std::fs::read_dir(place.path().join("layers")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&manifest).unwrap();
@@ -202,8 +170,8 @@ async fn what_is_damaged_in_the_store_is_refused() {
 }
 
 async fn a_store_that_goes_comes_back() {
-    let place = stored().await;
-    let b = Arc::new(Node::start_bare(&["--store", &place.url()], &[]).unwrap());
+    let place = published().await.place;
+    let b = Node::start_bare(&["--store", &place.url()], &[]).unwrap();
     let aside = place.dir.path().join("aside");
     std::fs::rename(place.path(), &aside).unwrap();
     let e = b.client().images().inspect("debian").await.unwrap_err();
@@ -213,7 +181,7 @@ async fn a_store_that_goes_comes_back() {
     assert_eq!(b.client().images().inspect("debian").await.unwrap().name, "debian");
     let e = b.client().images().inspect("other").await.unwrap_err();
     assert_eq!(e.code, Code::NotFound, "{e}");
-    Arc::into_inner(b).unwrap().stop().unwrap();
+    b.stop().unwrap();
 }
 
 async fn everything_is_published_by_itself() {
@@ -227,7 +195,26 @@ async fn everything_is_published_by_itself() {
         assert!(std::time::Instant::now() < deadline, "it is not published");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(objects(&place.path()).len() > 2);
+    assert!(place.objects().len() > 2);
+    a.stop().unwrap();
+}
+
+async fn publishes_that_wait_survive_a_restart() {
+    let place = Place::new();
+    let a = place.node("publish = 'always'\nread_within_ms = 500");
+    place.take_away();
+    a.import().await.unwrap();
+    let waiting = || std::fs::read_to_string(a.data().join("publish.json")).unwrap();
+    assert_eq!(waiting(), "[\"debian:latest\"]");
+    a.restart_kill9().unwrap();
+    assert_eq!(waiting(), "[\"debian:latest\"]");
+    place.bring_back();
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while waiting() != "[]" {
+        assert!(std::time::Instant::now() < deadline, "it is not published");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(a.client().images().list_store().await.unwrap().len(), 1);
     a.stop().unwrap();
 }
 
@@ -242,24 +229,9 @@ async fn a_node_without_a_store_says_so() {
 
 /// A store with the test image in it, the tree of that, and a node that has neither read anything nor imported.
 async fn remote() -> (Place, String, Node) {
-    let place = Place::new();
-    let a = Node::start_bare(&["--store", &place.url()], &[]).unwrap();
-    a.import().await.unwrap();
-    a.client().images().publish("debian").await.unwrap();
-    let sandbox = a.sandbox().await;
-    let tree = ok(&sandbox, TREE).await;
-    sandbox.stop().await.unwrap();
-    a.stop().unwrap();
-    let b = Node::start_bare(&["--store", &place.url()], &[]).unwrap();
-    (place, tree, b)
-}
-
-/// Bytes fetched, of how many, once the file server has told.
-async fn fetched(node: &Node) -> (u64, u64) {
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let layers = node.client().images().layers("debian").await.unwrap();
-    assert!(layers.iter().all(|l| l.remote || l.blob_bytes == 0), "{layers:?}");
-    (layers.iter().map(|l| l.fetched_bytes).sum(), layers.iter().map(|l| l.blob_bytes).sum())
+    let stored = published().await;
+    let node = stored.place.node("");
+    (stored.place, stored.tree, node)
 }
 
 async fn only_what_is_read_is_fetched() {
@@ -284,33 +256,39 @@ async fn only_what_is_read_is_fetched() {
     b.stop().unwrap();
 }
 
-fn pid_of_worker(node: &Node) -> u32 {
-    std::fs::read_to_string(node.data().join("run/layerd.worker")).unwrap().trim().parse().unwrap()
-}
-
 async fn a_killed_file_server_is_a_pause() {
-    let (_place, tree, b) = remote().await;
+    let stored = published().await;
+    let b = stored.place.node("");
     let sandbox = b.sandbox().await;
-    let reading = {
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
         let sandbox = b.client().get(sandbox.id().as_str()).await.unwrap();
-        tokio::spawn(async move { ok(&sandbox, TREE).await })
-    };
+        readers.spawn(async move { sums(&sandbox).await });
+    }
     let mut killed = 0;
-    while !reading.is_finished() && killed < 8 {
+    while killed < 8 {
         tokio::time::sleep(Duration::from_millis(150)).await;
-        let pid = pid_of_worker(&b);
+        let pid = pid_of(&b, WORKER);
         if testkit::host::kill9(pid).is_ok() {
-            killed += 1;
+            killed += usize::from(!readers.is_empty());
         }
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        while pid_of_worker(&b) == pid {
+        while pid_of(&b, WORKER) == pid {
             assert!(std::time::Instant::now() < deadline, "no new worker comes");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        while let Some(read) = readers.try_join_next() {
+            assert!(read.unwrap() == (stored.sums.clone(), 0), "a reader saw it");
+        }
+        if readers.is_empty() {
+            break;
+        }
     }
     assert!(killed > 1, "it was too fast to be killed");
-    assert!(reading.await.unwrap() == tree, "the trees differ");
-    assert!(ok(&b.sandbox().await, TREE).await == tree, "the trees differ");
+    while let Some(read) = readers.join_next().await {
+        assert!(read.unwrap() == (stored.sums.clone(), 0), "a reader saw it");
+    }
+    assert!(ok(&b.sandbox().await, TREE).await == stored.tree, "the trees differ");
     b.stop().unwrap();
 }
 
@@ -319,14 +297,16 @@ const READ_ALL: &str =
     "find /usr -xdev -type f -size +64k -print0 | xargs -0 cat 2>&1 >/dev/null | grep -c 'Input/output'";
 
 async fn damaged_data_is_an_error_and_never_wrong_bytes() {
-    let (place, tree, b) = remote().await;
+    let stored = published().await;
+    let (place, tree) = (stored.place, stored.tree);
+    let b = place.node("read_within_ms = 1000");
     let sandbox = b.sandbox().await;
     ok(
         &sandbox,
         "find /bin /usr/bin -name 'xargs' -o -name find -o -name cat -o -name grep | xargs cat | grep -c x",
     )
     .await;
-    let largest: Vec<PathBuf> = objects(&place.path()).into_iter().rev().take(4).collect();
+    let largest: Vec<PathBuf> = place.objects().into_iter().rev().take(4).collect();
     let sound: Vec<Vec<u8>> = largest.iter().map(|path| std::fs::read(path).unwrap()).collect();
     for (path, bytes) in largest.iter().zip(&sound) {
         let flipped: Vec<u8> = bytes.iter().map(|b| b ^ 0x10).collect();
@@ -367,7 +347,7 @@ async fn data_waits_for_a_store_that_is_away() {
 }
 
 async fn fetched_whole_a_layer_needs_no_store() {
-    let place = stored().await;
+    let place = published().await.place;
     let config = place.dir.path().join("dsec.toml");
     std::fs::write(&config, format!("[store]\nurl = '{}'\nfetch = 'eager'\n", place.url())).unwrap();
     let b = Node::start_bare(&["--config", config.to_str().unwrap()], &[]).unwrap();

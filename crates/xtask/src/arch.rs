@@ -51,7 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["api", "linux", "rpc", "iam", "image", "runtime", "aether", "edge", "apiserver", "libdsec"],
     ),
     ("python", &["libdsec"]),
-    ("bench", &["api", "linux", "libdsec"]),
+    ("bench", &["api", "linux", "libdsec", "testkit"]),
     ("xtask", &[]),
 ];
 

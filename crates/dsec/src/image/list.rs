@@ -1,6 +1,6 @@
 //! image ls.
 
-use libdsec::{BUILD_CACHE, Client, LayerKind};
+use libdsec::{BUILD_CACHE, Client, ImageInfo, LayerKind};
 
 use crate::{outcome::Outcome, print, units};
 
@@ -21,12 +21,17 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     let images = Client::from_env()?.images();
     let mut images = if args.store { images.list_store().await? } else { images.list().await? };
     images.retain(|image| args.all || image.name != BUILD_CACHE);
+    show(images, args.quiet, json)
+}
+
+/// By name and version.
+pub(crate) fn show(mut images: Vec<ImageInfo>, quiet: bool, json: bool) -> Outcome {
     images.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
     if json {
         print::json(&images)?;
         return Ok(0);
     }
-    if args.quiet {
+    if quiet {
         images.iter().try_for_each(|i| {
             print::line(format_args!("{}:{}", print::plain(&i.name), print::plain(&i.version)))
         })?;

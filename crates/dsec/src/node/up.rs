@@ -50,7 +50,8 @@ The file of --config is TOML, and each of its keys may be left out:
   [store]                       url = \"s3://bucket/prefix\" (or file:///mnt/x)
   endpoint = \"https://s3.example.org\"                        region = \"us-east-1\"
   publish = \"asked\" (or always) fetch = \"on_demand\" (or eager)
-  cache_bytes_max = 17179869184")]
+  cache_bytes_max = 17179869184 read_within_ms = 20000        prefetch = true
+  trace_idle_ms = 60000")]
 pub(crate) struct Args {
     /// Run in the background; return when the API answers
     #[arg(long, short)]

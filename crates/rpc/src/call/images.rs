@@ -8,7 +8,7 @@ use api::{
     environment::{EnvironmentInfo, EnvironmentRequest},
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest, RESOLVE_MS_MAX},
-    store::{ImageListQuery, LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, ImageListQuery, LayerStatus, PublishReport},
 };
 use async_trait::async_trait;
 use futures_util::stream;
@@ -91,6 +91,18 @@ impl Images for EdgeClient {
     async fn store_list(&self) -> Result<Vec<ImageInfo>> {
         let path = format!("/v1/images{}", query_of(&ImageListQuery { store: true })?);
         self.origin.json(self.origin.request(Method::GET, path), DEADLINE).await
+    }
+
+    async fn store_remove(&self, reference: &str) -> Result<()> {
+        let path = format!("/v1/store/images/{}", encode(reference));
+        self.origin.done(self.origin.request(Method::DELETE, path), DEADLINE).await
+    }
+
+    async fn store_gc(&self, request: GcRequest) -> Result<GcReport> {
+        request.validate()?;
+        let request = self.origin.request_json(Method::POST, "/v1/store/gc".into(), &request)?;
+        // As long as the store is large.
+        self.origin.json(request, NO_DEADLINE).await
     }
 
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {

@@ -7,7 +7,7 @@ use api::{
     arrow::Front,
     image::{ExportQuery, ImageInfo, ImportQuery, MergeRequest, TagRequest},
     pull::{PullEvent, PullRequest},
-    store::{ImageListQuery, LayerStatus, PublishReport},
+    store::{GcReport, GcRequest, ImageListQuery, LayerStatus, PublishReport},
 };
 
 use super::{On, Route, verb};
@@ -44,6 +44,24 @@ fn store_routes() -> Vec<Route<To>> {
         )
         .json::<Vec<LayerStatus>>()
         .errors(&[Code::NotFound]),
+        Route::new(
+            On::Delete,
+            "/store/images/{reference}",
+            verb!("store_remove"),
+            "Remove a name from the store, or an image without a name by its digest.",
+            |to, call| Box::pin(image::store_remove(to, call)),
+        )
+        .errors(&[Code::NotFound, Code::Conflict, Code::Unsupported, Code::NoCapacity]),
+        Route::new(
+            On::Post,
+            "/store/gc",
+            verb!("store_gc"),
+            "Remove from the store what is old and no image needs.",
+            |to, call| Box::pin(image::store_gc(to, call)),
+        )
+        .body::<GcRequest>()
+        .json::<GcReport>()
+        .errors(&[Code::Unsupported, Code::NoCapacity, Code::RateLimited]),
     ]
 }
 

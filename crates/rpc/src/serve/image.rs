@@ -1,4 +1,4 @@
-//! The catalogue: import, pull, list, inspect, remove, merge, tag, export, publish.
+//! The catalogue: import, pull, list, inspect, remove, merge, tag, export, publish; the store.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use api::{
     arrow::Front,
     image::{ExportQuery, ImportQuery, MergeRequest, TagRequest},
     pull::PullRequest,
-    store::ImageListQuery,
+    store::{GcRequest, ImageListQuery},
 };
 
 use super::{
@@ -51,6 +51,18 @@ pub(crate) async fn list(to: To, call: Call) -> Reply {
 
 pub(crate) async fn publish(to: To, call: Call) -> Reply {
     Ok(answer::json(&to.image_publish(&reference(&call)?).await?))
+}
+
+pub(crate) async fn store_remove(to: To, call: Call) -> Reply {
+    let reference = reference(&call)?;
+    to_the_end(async move { to.store_remove(&reference).await }).await?;
+    Ok(answer::nothing())
+}
+
+pub(crate) async fn store_gc(to: To, mut call: Call) -> Reply {
+    let request: GcRequest = call.json().await?;
+    request.validate()?;
+    Ok(answer::json(&to_the_end(async move { to.store_gc(request).await }).await?))
 }
 
 pub(crate) async fn layers(to: To, call: Call) -> Reply {

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -30,19 +30,37 @@ pub enum Wrong {
 
 #[derive(Debug)]
 pub struct Faulty {
-    inner: InMemory,
+    inner: Arc<dyn ObjectStore>,
     /// What the next reads suffer, and how many.
     next: Mutex<(Wrong, usize)>,
     puts_left: AtomicUsize,
+    /// The state of a generator, and what each call takes at most.
+    jitter: Mutex<(u64, Duration)>,
 }
 
 impl Faulty {
     pub fn new() -> Self {
+        Self::over(Arc::new(InMemory::new()))
+    }
+
+    pub fn over(inner: Arc<dyn ObjectStore>) -> Self {
         Self {
-            inner: InMemory::new(),
+            inner,
             next: Mutex::new((Wrong::Error, 0)),
             puts_left: AtomicUsize::new(usize::MAX),
+            jitter: Mutex::new((1, Duration::ZERO)),
         }
+    }
+
+    /// From now on each call takes some time up to `most` longer.
+    pub fn jitter(&self, seed: u64, most: Duration) {
+        *self.jitter.lock().unwrap() = (seed | 1, most);
+    }
+
+    fn pause(&self) -> Duration {
+        let mut jitter = self.jitter.lock().unwrap();
+        jitter.0 = jitter.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        jitter.1 * ((jitter.0 >> 56) as u32) / 256
     }
 
     pub fn next(&self, wrong: Wrong, count: usize) {
@@ -75,10 +93,12 @@ impl ObjectStore for Faulty {
     async fn put_opts(&self, to: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let left = self.puts_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         left.map_err(|_| failed())?;
+        tokio::time::sleep(self.pause()).await;
         self.inner.put_opts(to, payload, options).await
     }
 
     async fn get_opts(&self, from: &Path, options: GetOptions) -> Result<GetResult> {
+        tokio::time::sleep(self.pause()).await;
         if options.head {
             return self.inner.get_opts(from, options).await;
         }
@@ -116,7 +136,12 @@ impl ObjectStore for Faulty {
         self.inner.put_multipart_opts(to, o).await
     }
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
+        let pause = self.pause();
+        let late = locations.then(move |location| async move {
+            tokio::time::sleep(pause).await;
+            location
+        });
+        self.inner.delete_stream(late.boxed())
     }
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.inner.list(prefix)

@@ -14,7 +14,7 @@ const KEY: &str = "key-of-a-test";
 pub struct Server {
     address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
-    _dir: tempfile::TempDir,
+    pub dir: tempfile::TempDir,
 }
 
 impl Server {
@@ -36,7 +36,7 @@ impl Server {
                 });
             }
         });
-        Self { address, task, _dir: dir }
+        Self { address, task, dir }
     }
 
     pub fn client(&self, bucket: &str) -> Arc<dyn ObjectStore> {
