@@ -16,7 +16,7 @@ enum Bound {
 use Bound::{AtLeast, AtMost};
 
 /// DESIGN.md, section 4.
-const BUDGETS: [Budget; 12] = [
+const BUDGETS: [Budget; 15] = [
     Budget { key: "create.first_exec_ms_p50", bound: AtMost(8.0) },
     Budget { key: "create.first_exec_ms_p99", bound: AtMost(50.0) },
     Budget { key: "create.sustained_4_per_s", bound: AtLeast(200.0) },
@@ -29,6 +29,9 @@ const BUDGETS: [Budget; 12] = [
     Budget { key: "disk.rollback_ms_p50", bound: AtMost(20.0) },
     Budget { key: "disk.fork_16_ms_p50", bound: AtMost(500.0) },
     Budget { key: "disk.pack_diff_10mb_ms_p50", bound: AtMost(300.0) },
+    Budget { key: "ratio.import_over_tar_x", bound: AtMost(1.5) },
+    Budget { key: "image.pack_diff_10mb_of_5gb_ms_p50", bound: AtMost(300.0) },
+    Budget { key: "image.cache_100_over_1_ratio", bound: AtMost(1.1) },
 ];
 
 /// Collects and prints.
