@@ -184,7 +184,7 @@ fn merge(catalogue: &Catalogue) -> Result<()> {
 
 fn pack(catalogue: &Catalogue, upper: &Path) -> Result<()> {
     let image = catalogue.inspect("a:1")?;
-    let under = Under { layers: image.layers, config: image.config };
+    let under = Under { layers: image.layers, config: image.config, ..Under::default() };
     catalogue.pack(&PackRequest::new("packed"), upper, under).map(drop)
 }
 
