@@ -176,10 +176,10 @@ impl Images for Session {
         self.image_edge(Action::ImageRead)?.store_list().await
     }
     async fn store_remove(&self, reference: &str) -> Result<()> {
-        self.any_edge()?.store_remove(reference).await
+        self.image_edge(Action::ImageWrite)?.store_remove(reference).await
     }
     async fn store_gc(&self, request: GcRequest) -> Result<GcReport> {
-        self.any_edge()?.store_gc(request).await
+        self.image_edge(Action::NodeWrite)?.store_gc(request).await
     }
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
         self.image_edge(Action::ImageRead)?.image_layers(reference).await

@@ -5,10 +5,23 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bench::{create, disk, exec, floor, idle, node::Node, report::Report, transfer, upgrade};
+use bench::{create, disk, exec, floor, idle, image, node::Node, report::Report, transfer, upgrade};
 
-const SECTIONS: [&str; 10] =
-    ["floor", "create", "exec", "sustained", "batch", "file", "stream", "disk", "upgrade", "idle"];
+const SECTIONS: [&str; 13] = [
+    "floor",
+    "create",
+    "exec",
+    "sustained",
+    "batch",
+    "file",
+    "stream",
+    "disk",
+    "upgrade",
+    "image",
+    "image_shared",
+    "image_large",
+    "idle",
+];
 const CREATE_RUNS: usize = 300;
 const EXEC_RUNS: usize = 500;
 const FLOOR_RUNS: usize = 200;
@@ -43,6 +56,9 @@ async fn run(wanted: &[String]) -> Result<()> {
             "stream" => transfer::output(&node, LARGE_BYTES, &mut report).await?,
             "disk" => disk::measure(&node, DISK_RUNS, &mut report).await?,
             "upgrade" => upgrade::measure(&node, &mut report).await?,
+            "image" => image::measure(&node, &mut report).await?,
+            "image_shared" => image::shared(&node, &mut report).await?,
+            "image_large" => image::large(&node, &mut report).await?,
             _ => idle::measure(&node, IDLE_LIVE, &mut report).await?,
         }
     }

@@ -6,11 +6,13 @@
 //!
 //! **Invariant:** a run leaves nothing: the data directory, its mounts and all processes go with [`node::Node`].
 
+pub mod archive;
 pub mod create;
 pub mod disk;
 pub mod exec;
 pub mod floor;
 pub mod idle;
+pub mod image;
 pub mod node;
 pub mod process;
 pub mod report;

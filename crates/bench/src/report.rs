@@ -16,7 +16,7 @@ enum Bound {
 use Bound::{AtLeast, AtMost};
 
 /// DESIGN.md, section 4.
-const BUDGETS: [Budget; 17] = [
+const BUDGETS: [Budget; 20] = [
     Budget { key: "create.first_exec_ms_p50", bound: AtMost(8.0) },
     Budget { key: "create.first_exec_ms_p99", bound: AtMost(50.0) },
     Budget { key: "create.sustained_4_per_s", bound: AtLeast(200.0) },
@@ -34,6 +34,9 @@ const BUDGETS: [Budget; 17] = [
     Budget { key: "ratio.untraced_over_traced", bound: AtLeast(1.5) },
     Budget { key: "store.suite_writes_fewer_percent", bound: AtLeast(57.0) },
     Budget { key: "ratio.read_4k_over_local", bound: AtMost(1.3) },
+    Budget { key: "ratio.import_over_tar_x", bound: AtMost(1.5) },
+    Budget { key: "image.pack_diff_10mb_of_5gb_ms_p50", bound: AtMost(300.0) },
+    Budget { key: "image.cache_100_over_1_ratio", bound: AtMost(1.1) },
 ];
 
 /// Collects and prints.

@@ -24,7 +24,12 @@ use server::Server;
 fn main() -> ExitCode {
     testkit::suite::run(
         1,
-        tests![python_by_import_and_back_over_a_registry, node_as_skopeo_packs_it, java_by_import],
+        tests![
+            python_by_import_and_back_over_a_registry,
+            node_as_skopeo_packs_it,
+            java_by_import,
+            what_is_refused_leaves_nothing,
+        ],
     )
 }
 
@@ -184,4 +189,94 @@ async fn java_by_import(node: &Node) {
     sandbox.stop().await.unwrap();
     node.client().images().remove("java").await.unwrap();
     fs::remove_dir_all(tree).unwrap();
+}
+
+/// Where a refused image could leave something.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    names: Vec<String>,
+    mounts: usize,
+}
+
+fn left(node: &Node) -> Left {
+    let mut names = Vec::new();
+    let mut queue: Vec<PathBuf> = ["layers", "images", "known", "blobs", "tmp"]
+        .iter()
+        .map(|part| node.data().join("volume").join(part))
+        .collect();
+    while let Some(at) = queue.pop() {
+        for entry in fs::read_dir(at).unwrap().map(|e| e.unwrap()) {
+            let metadata = entry.metadata().unwrap();
+            if metadata.is_dir() {
+                queue.push(entry.path());
+            }
+            names.push(format!(
+                "{} {}",
+                entry.path().display(),
+                if metadata.is_dir() { 0 } else { metadata.len() }
+            ));
+        }
+    }
+    names.sort();
+    let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", node.pid().unwrap())).unwrap();
+    Left { names, mounts: mounts.lines().count() }
+}
+
+fn open_files(node: &Node) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", node.pid().unwrap())).unwrap().count()
+}
+
+/// One entry of any name and kind.
+fn hostile(kind: tar::EntryType, name: &[u8], link: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name);
+    header.as_old_mut().linkname[..link.len()].copy_from_slice(link);
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(data.len() as u64);
+    header.set_cksum();
+    let mut tar = tar::Builder::new(Vec::new());
+    tar.append(&header, data).unwrap();
+    tar.into_inner().unwrap()
+}
+
+async fn what_is_refused_leaves_nothing(node: &Node) {
+    use libdsec::Code;
+    use tar::EntryType;
+    const TRIES: usize = 25;
+    // Of the sandbox that packs, below.
+    let sandbox = sandbox(node, "debian").await;
+    let abyss = "import os\nos.chdir('/srv')\nfor _ in range(10000): os.mkdir('d'); os.chdir('d')";
+    assert!(sandbox.exec(["python3", "-c", abyss]).output().await.unwrap().success());
+    let (before, files) = (left(node), open_files(node));
+    let long = [&b"./"[..], &[b'n'; 97]].concat();
+    let file = EntryType::Regular;
+    let mut truncated = hostile(file, b"f", b"", &[7; 200_000]);
+    truncated.truncate(100_000);
+    let archives: Vec<(&str, Vec<u8>)> = vec![
+        ("..", hostile(file, b"../../etc/passwd", b"", b"x")),
+        ("hard link", hostile(EntryType::Link, b"f", b"/etc/shadow", b"")),
+        ("symlink", hostile(EntryType::Symlink, b"s", b"", b"")),
+        ("not supported", hostile(EntryType::new(b'M'), &long, b"", b"")),
+        ("truncated", truncated),
+    ];
+    for _ in 0..TRIES {
+        for (words, bytes) in &archives {
+            let query = ImportQuery::new("hostile", LayerKind::Base);
+            let path = node.scratch().join("hostile.tar");
+            fs::write(&path, bytes).unwrap();
+            let error = node.client().images().import_path(&path, query, |_| ()).await.unwrap_err();
+            assert_eq!(error.code, Code::InvalidArgument, "{words}: {error}");
+            assert!(error.message.contains(words), "{words}: {error}");
+        }
+    }
+    // A disk whose tree is deeper than any path: made by who is inside.
+    let error = sandbox.pack_diff(libdsec::PackRequest::new("hostile")).await.unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument, "{error}");
+    assert!(!error.message.contains("dsec-testkit"), "a path of the node: {error}");
+    assert_eq!(left(node), before);
+    // Idle connections of the SDK come and go; a file for each try would show.
+    assert!(open_files(node) < files + TRIES, "{files} files were open, now {}", open_files(node));
+    sandbox.stop().await.unwrap();
+    assert!(node.client().images().list().await.unwrap().iter().all(|info| info.name != "hostile"));
 }

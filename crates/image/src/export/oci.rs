@@ -30,6 +30,8 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const BUFFER_BYTES: usize = 256 << 10;
+/// Of gzip, which takes nearly all of an export's time: half as long again as 3 is 6, for a layer that is 3% smaller.
+const LEVEL: u32 = 3;
 
 /// An OCI layout in a tar.
 pub fn write_layout(export: &Export, out: &mut dyn Write) -> Result<()> {
@@ -177,7 +179,7 @@ fn pack(export: &Export, layer: &Reader, reader_of_export: &mut dyn Write) -> Re
     let file = file.map_err(Error::disk("create a packed layer"))?;
     std::fs::remove_file(&path).map_err(Error::disk("unlink a packed layer"))?;
     let packed = Hashing::new(BufWriter::with_capacity(BUFFER_BYTES, OnDisk(file)));
-    let plain = Hashing::new(GzEncoder::new(packed, Compression::new(6)));
+    let plain = Hashing::new(GzEncoder::new(packed, Compression::new(LEVEL)));
     let mut tar = TarWriter::new(BufWriter::with_capacity(BUFFER_BYTES, plain));
     let mut alive = || reader_of_export.flush().map_err(Error::of_writer);
     layer::write_layer(layer, &export.limits, &mut tar, &mut alive)?;

@@ -40,18 +40,18 @@ pub fn all(_: &[u8], _: &Metadata) -> Result<Verdict> {
 }
 
 pub(super) fn walk(source: &Path, options: &Options, writer: &mut Writer, judge: &mut Judge) -> Result<()> {
-    let metadata = fs::metadata(source).map_err(|e| unreadable(source, &e))?;
+    let metadata = fs::metadata(source).map_err(|e| unreadable(b"", &e))?;
     if !metadata.is_dir() {
-        return Err(Error::refused(format!("{}: not a directory", show(source.as_os_str().as_bytes()))));
+        return Err(Error::refused("what is to be imported is not a directory"));
     }
-    let mut walk = Walk { source, options, writer, linked: HashMap::new() };
+    let mut walk = Walk { options, writer, linked: HashMap::new() };
     walk.one(source.to_owned(), Vec::new(), &metadata)?;
     let mut stack = vec![(source.to_owned(), Vec::new())];
     while let Some((dir, path)) = stack.pop() {
         let mut directories = Vec::new();
-        for name in names(&dir)? {
+        for name in names(&dir).map_err(|e| unreadable(&path, &e))? {
             let (full, path) = (dir.join(&name), join(&path, name.as_bytes()));
-            let metadata = fs::symlink_metadata(&full).map_err(|e| unreadable(&full, &e))?;
+            let metadata = fs::symlink_metadata(&full).map_err(|e| unreadable(&path, &e))?;
             match judge(&path, &metadata)? {
                 Verdict::Keep => {}
                 Verdict::LeaveOut => continue,
@@ -70,10 +70,9 @@ pub(super) fn walk(source: &Path, options: &Options, writer: &mut Writer, judge:
     Ok(())
 }
 
-fn names(dir: &Path) -> Result<Vec<OsString>> {
-    let names: io::Result<Vec<_>> =
-        fs::read_dir(dir).and_then(|entries| entries.map(|e| Ok(e?.file_name())).collect());
-    let mut names = names.map_err(|e| unreadable(dir, &e))?;
+fn names(dir: &Path) -> io::Result<Vec<OsString>> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).and_then(|entries| entries.map(|e| Ok(e?.file_name())).collect())?;
     names.sort_unstable();
     Ok(names)
 }
@@ -82,12 +81,12 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, name].join(&b'/') }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::refused(format!("{}: {error}", show(path.as_os_str().as_bytes())))
+/// `path` is relative to the source: where that is on this node is nobody's business.
+fn unreadable(path: &[u8], error: &io::Error) -> Error {
+    Error::refused(format!("/{}: {error}", show(path).trim_matches('`')))
 }
 
 struct Walk<'a> {
-    source: &'a Path,
     options: &'a Options,
     writer: &'a mut Writer,
     /// The first name of what has several: (device, inode).
@@ -97,7 +96,8 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn one(&mut self, full: PathBuf, path: Vec<u8>, metadata: &Metadata) -> Result<()> {
         let placed = self.options.place(&path);
-        let mut kind = kind_of(&full, metadata)?;
+        let unreadable = |e: &io::Error| unreadable(&path, e);
+        let mut kind = kind_of(&full, metadata).map_err(|e| unreadable(&e))?;
         if metadata.nlink() > 1 && kind != Kind::Directory {
             let id = (metadata.dev(), metadata.ino());
             match self.linked.get(&id) {
@@ -106,7 +106,7 @@ impl Walk<'_> {
             }
         }
         let mut data: Box<dyn Read> = match kind {
-            Kind::File => Box::new(open(&full)?),
+            Kind::File => Box::new(open(&full).map_err(|e| unreadable(&e))?),
             _ => Box::new(io::empty()),
         };
         let (uid, gid) = self.options.owned(metadata.uid(), metadata.gid());
@@ -118,22 +118,22 @@ impl Walk<'_> {
             gid,
             mtime_s: metadata.mtime(),
             mtime_ns: metadata.mtime_nsec() as u32,
-            xattrs: xattrs(&full).map_err(|e| unreadable(&full, &e))?,
+            xattrs: xattrs(&full).map_err(|e| unreadable(&e))?,
         };
         self.writer.add(entry, &mut data).map_err(|error| match error {
-            Error::Source(cause) => unreadable(self.source, &cause),
+            Error::Source(cause) => unreadable(&cause),
             other => other,
         })
     }
 }
 
-fn kind_of(full: &Path, metadata: &Metadata) -> Result<Kind> {
+fn kind_of(full: &Path, metadata: &Metadata) -> io::Result<Kind> {
     let kind = metadata.file_type();
     let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
     Ok(if kind.is_dir() {
         Kind::Directory
     } else if kind.is_symlink() {
-        let target = fs::read_link(full).map_err(|e| unreadable(full, &e))?;
+        let target = fs::read_link(full)?;
         Kind::Symlink(target.into_os_string().into_vec())
     } else if kind.is_char_device() {
         Kind::Char { major, minor }
@@ -149,10 +149,9 @@ fn kind_of(full: &Path, metadata: &Metadata) -> Result<Kind> {
 }
 
 /// Not through a symlink, and not waiting for a fifo's other end, should the name have changed since it was seen.
-fn open(full: &Path) -> Result<File> {
+fn open(full: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(full);
-    file.map_err(|e| unreadable(full, &e))
+    File::options().read(true).custom_flags(flags.bits() as i32).open(full)
 }
 
 fn xattrs(full: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {

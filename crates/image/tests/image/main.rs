@@ -20,6 +20,7 @@ mod pull_faults;
 mod random;
 mod reader;
 mod registry;
+mod shapes;
 mod snapshot;
 mod synthetic;
 

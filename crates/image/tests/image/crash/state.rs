@@ -113,6 +113,7 @@ fn assert_nothing_else(home: &Path, catalogue: &Catalogue, about: &str) {
     assert_eq!(names(&home.join("layers")), named, "{about}: layers");
     assert_eq!(names(&home.join("tmp")), BTreeSet::new(), "{about}: scratch directories");
     assert_eq!(names(&home.join("blobs")), BTreeSet::new(), "{about}: blobs");
-    let all = ["blobs", "images", "known", "layers", "lock", "tmp"];
+    assert_eq!(names(&home.join("environments")), BTreeSet::new(), "{about}: environments");
+    let all = ["blobs", "environments", "images", "known", "layers", "lock", "tmp"];
     assert_eq!(names(home), all.map(String::from).into(), "{about}");
 }
