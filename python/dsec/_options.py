@@ -260,9 +260,14 @@ def pack_request(
     exclude: Layers,
     shell_history: bool,
     caches: bool,
+    git_unreachable: bool,
     newer_than: str | None,
 ) -> str:
-    scrub: dict[str, Any] = {"shell_history": shell_history, "caches": caches}
+    scrub: dict[str, Any] = {
+        "shell_history": shell_history,
+        "caches": caches,
+        "git_unreachable": git_unreachable,
+    }
     scrub["exclude"] = [exclude] if isinstance(exclude, str) else list(exclude)
     if newer_than is not None:
         scrub["newer_than"] = newer_than

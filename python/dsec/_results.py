@@ -329,7 +329,7 @@ def checkpoint(data: dict[str, Any]) -> Checkpoint:
     return Checkpoint(data["name"], _time(data["created_ms"]))
 
 
-ScrubRule = Literal["exclude", "shell_history", "caches", "newer_than"]
+ScrubRule = Literal["exclude", "shell_history", "caches", "git_unreachable", "newer_than"]
 
 
 @dataclass(frozen=True)

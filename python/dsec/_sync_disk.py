@@ -75,6 +75,7 @@ class Disk:
         exclude: Layers = (),
         shell_history: bool = False,
         caches: bool = False,
+        git_unreachable: bool = False,
         newer_than: str | None = None,
     ) -> PackReport:
         """What was written here becomes a layer, and an image of this name, which starts new sandboxes. It runs on
@@ -82,8 +83,8 @@ class Disk:
         one alone.
 
         What the rest names is left out, and hidden where a lower layer has it: `exclude` by patterns over absolute
-        paths ("/srv/answers", "/**/*.key"); `shell_history`; `caches`, with /tmp; what changed after the file
-        `newer_than` did. The sandbox itself keeps it.
+        paths ("/srv/answers", "/**/*.key"); `shell_history`; `caches`, with /tmp; of git repositories what neither
+        HEAD nor the index reaches (`git_unreachable`); what changed after the file `newer_than` did. The sandbox itself keeps it.
         """
         request = _options.pack_request(
             name,
@@ -92,6 +93,7 @@ class Disk:
             exclude=exclude,
             shell_history=shell_history,
             caches=caches,
+            git_unreachable=git_unreachable,
             newer_than=newer_than,
         )
         return _results.pack_report(json.loads(run(self._native.pack_diff(request))))

@@ -151,6 +151,10 @@ pub struct Scrub {
     /// `~/.cache`, what apt downloaded, `__pycache__` and its kind, and what is in `/tmp` and `/var/tmp`.
     #[serde(default)]
     pub caches: bool,
+    /// Of git repositories, what neither HEAD nor the index reaches: other branches and tags, stashes, reflogs, lost commits.
+    /// Done by the git that is in the sandbox. Not for a step of a build.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub git_unreachable: bool,
     /// Files that changed after this file of the writable part did: an absolute path, followed through no symlink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newer_than: Option<String>,
@@ -169,6 +173,10 @@ impl Scrub {
         for pattern in &self.exclude {
             spec::check_absolute("scrub.exclude", pattern)?;
         }
+        if self.git_unreachable && self.newer_than.is_some() {
+            let text = "scrub.newer_than: git writes files anew; pack without scrub.git_unreachable, or without this";
+            return Err(Error::invalid(text));
+        }
         if let Some(marker) = &self.newer_than {
             spec::check_absolute("scrub.newer_than", marker)?;
             if marker.split('/').any(|part| part == "..") {
@@ -186,6 +194,7 @@ pub enum ScrubRule {
     Exclude,
     ShellHistory,
     Caches,
+    GitUnreachable,
     NewerThan,
 }
 
@@ -226,6 +235,8 @@ mod tests {
         pack.scrub.exclude = vec!["relative/*".into()];
         assert!(pack.validate().unwrap_err().message.contains("scrub.exclude"));
         pack.scrub = Scrub { newer_than: Some("/a/../b".into()), ..Scrub::default() };
+        assert!(pack.validate().is_err());
+        pack.scrub = Scrub { newer_than: Some("/a".into()), git_unreachable: true, ..Scrub::default() };
         assert!(pack.validate().is_err());
         assert!(PackRequest::new("a/b").validate().is_err());
         assert!(ForkRequest::new(0).validate().is_err());

@@ -46,7 +46,7 @@ pub(crate) async fn fork(
 }
 
 /// The source's, with what the request says otherwise. A name is one sandbox's alone.
-fn child_spec(source: &SandboxSpec, request: &ForkRequest) -> Result<SandboxSpec> {
+pub(crate) fn child_spec(source: &SandboxSpec, request: &ForkRequest) -> Result<SandboxSpec> {
     if source.scratch == Scratch::Memory {
         return Err(Error::new(
             Code::Unsupported,

@@ -1,5 +1,7 @@
 //! pack_diff: a snapshot of the disk, made a layer and an image while the sandbox runs on.
 
+mod git;
+
 use std::{sync::Arc, time::Duration};
 
 use api::{
@@ -24,6 +26,9 @@ pub(crate) async fn pack_diff(
 ) -> Result<PackReport> {
     parts.check_open()?;
     request.validate()?;
+    if request.scrub.git_unreachable {
+        return git::pack_cleaned(parts, id, request).await;
+    }
     let sandbox = parts.registry.get(id)?;
     let place = tokio::time::timeout(PLACE_WAIT_MAX, parts.packs.acquire()).await;
     let _place = place.ok().and_then(Result::ok).ok_or_else(|| {

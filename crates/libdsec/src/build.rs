@@ -92,6 +92,9 @@ impl Build {
 
     fn validate(&self) -> Result<()> {
         self.scrub.validate()?;
+        if self.scrub.git_unreachable {
+            return Err(Error::invalid("scrub.git_unreachable: not for the steps of a build"));
+        }
         if self.scrub.newer_than.is_some() {
             return Err(Error::invalid("scrub.newer_than: a step has no file to compare with"));
         }

@@ -391,10 +391,10 @@ async fn the_doors_ask_too(node: &Node) {
         assert!(answer.contains(wanted), "{answer}");
     }
     // Quota as well.
-    let create = format!(r#"{{"templateID":"debian","timeout":60}}"#);
-    let (said, text) = http(node, "POST", "/sandboxes", &key_of(&two), &create).await;
+    let create = r#"{"templateID":"debian","timeout":60}"#;
+    let (said, text) = http(node, "POST", "/sandboxes", &key_of(&two), create).await;
     assert_eq!(said, 201, "{text}");
-    let (said, text) = http(node, "POST", "/sandboxes", &key_of(&two), &create).await;
+    let (said, text) = http(node, "POST", "/sandboxes", &key_of(&two), create).await;
     assert_eq!(said, 429, "{text}");
     stop_all(&with_key(node, &two.key)).await;
     sandbox.stop().await.unwrap();

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
 use futures_util::StreamExt;
 use libdsec::{
-    Code, ExitReason, ForkRequest, LayerKind, PackRequest, Sandbox, SandboxSpec, Scratch, Scrub, ScrubRule,
-    State,
+    Code, ExitReason, ForkRequest, ImportQuery, LayerKind, PackRequest, Sandbox, SandboxSpec, Scratch, Scrub,
+    ScrubRule, State,
 };
-use testkit::{Node, host, tests, tree::TREE};
+use testkit::{Node, artifact::Artifacts, host, tests, tree::TREE};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
 
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             a_snapshot_is_of_one_instant,
             a_packed_disk_starts_new_sandboxes,
             what_is_scrubbed_is_gone,
+            what_head_does_not_reach_is_gone,
             a_diff_alone_goes_over_another_base,
             a_pack_outlives_its_sandbox,
             memory_has_no_disk_and_devices_no_layer,
@@ -301,6 +302,7 @@ async fn what_is_scrubbed_is_gone(node: &Node) {
         shell_history: true,
         caches: true,
         newer_than: Some("/srv/marker".into()),
+        ..Scrub::default()
     };
     let report = sandbox.pack_diff(request.clone()).await.unwrap();
     let named: Vec<(&str, ScrubRule)> = report.scrubbed.iter().map(|s| (s.path.as_str(), s.rule)).collect();
@@ -339,6 +341,67 @@ async fn what_is_scrubbed_is_gone(node: &Node) {
     sandbox.stop().await.unwrap();
     remove(node, &["scrubbed"]).await;
     assert_eq!(snapshots(node), 0);
+}
+
+/// The answer is in a later commit, a stash, a tag and a reflog: the classic ways in which it leaks.
+async fn what_head_does_not_reach_is_gone(node: &Node) {
+    let query = ImportQuery {
+        env: Some("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
+        ..ImportQuery::new("with-git", LayerKind::Base)
+    };
+    let images = node.client().images();
+    images.import_path(Artifacts::image("python").unwrap(), query, |_| ()).await.unwrap();
+    let sandbox = node.sandbox_with(SandboxSpec::new("with-git")).await;
+    let make = "set -e; export HOME=/root; git config --global user.email a@example.org; git config --global user.name a
+        git init -q /srv/repo; cd /srv/repo; echo task > task; git add .; git commit -qm task
+        echo answer-later > answer; git add .; git commit -qm answer; git tag solution; git branch solved; git reset -q --hard HEAD~
+        echo answer-stashed > answer; git add .; git stash -q
+        echo staged > staged; git add staged
+        git init -q --bare /srv/bare.git; git init -q /srv/empty
+        git -C /srv/repo gc -q; echo answer-loose | git hash-object -w --stdin >/dev/null
+        git clone -q /srv/repo '/srv/a clone'";
+    ok(&sandbox, make).await;
+    let objects = "cd /srv/repo && git cat-file --batch-all-objects --batch | grep -a -c answer- || true";
+    assert_ne!(ok(&sandbox, objects).await, "0\n");
+    let pack = |name: &str, kind, scrub| PackRequest { kind, scrub, ..PackRequest::new(name) };
+    let scrub = Scrub { git_unreachable: true, ..Scrub::default() };
+    let report = sandbox.pack_diff(pack("git-clean", LayerKind::Base, scrub.clone())).await.unwrap();
+    let told: BTreeSet<&str> = report.scrubbed.iter().map(|s| s.path.as_str()).collect();
+    assert!(told.contains("/srv/repo/.git"), "{report:?}");
+    assert!(report.scrubbed.iter().all(|s| s.rule == ScrubRule::GitUnreachable));
+    assert!(report.frozen_us > 0);
+    assert_ne!(ok(&sandbox, objects).await, "0\n", "the sandbox keeps it");
+    assert_eq!(node.client().list(Default::default()).await.unwrap().len(), 1, "the copy has gone");
+
+    let clean = node.sandbox_with(SandboxSpec::new("git-clean")).await;
+    let all = "cd \"$0\" && git fsck --full --strict 2>&1 | grep -v '^notice' || true
+        git cat-file --batch-all-objects --batch | grep -a -c answer- || true; git log --all --format=%s; git stash list; git tag";
+    let repo = clean.exec(["sh", "-c", all, "/srv/repo"]).user("root").output().await.unwrap();
+    assert_eq!(repo.stdout_text(), "0\ntask\n", "{}", repo.stderr_text());
+    let copy = clean.exec(["sh", "-c", all, "/srv/a clone"]).user("root").output().await.unwrap();
+    assert_eq!(copy.stdout_text(), "0\ntask\n", "{}", copy.stderr_text());
+    assert_eq!(
+        ok(&clean, "cd /srv/repo && git status --short && git show :staged && cat task").await,
+        "A  staged\nstaged\ntask\n"
+    );
+    ok(
+        &clean,
+        "cd /srv/repo && git commit -qm more && git log -1 --format=%s && git -C /srv/empty status -s",
+    )
+    .await;
+    clean.stop().await.unwrap();
+
+    // A repository that is damaged, and a sandbox without git.
+    ok(&sandbox, "cd /srv/repo && rm -f .git/objects/pack/*.pack").await;
+    let error = sandbox.pack_diff(pack("git-bad", LayerKind::Base, scrub.clone())).await.unwrap_err();
+    assert_eq!(error.code, Code::Conflict, "{error}");
+    sandbox.stop().await.unwrap();
+    let sandbox = node.sandbox().await;
+    let error = sandbox.pack_diff(pack("git-bad", LayerKind::Base, scrub)).await.unwrap_err();
+    assert_eq!(error.code, Code::Unsupported, "{error}");
+    assert_eq!(node.client().list(Default::default()).await.unwrap().len(), 1);
+    assert_eq!(node.client().images().inspect("git-bad").await.unwrap_err().code, Code::NotFound);
+    sandbox.stop().await.unwrap();
 }
 
 async fn a_diff_alone_goes_over_another_base(node: &Node) {

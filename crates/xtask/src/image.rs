@@ -66,7 +66,7 @@ pub const TEST: Recipe = Recipe { name: "test", packages: &["python3", "busybox-
 /// Real images of other kinds, for the tests that compare them with what tar says: libraries of an interpreter, one large
 /// program, a runtime with certificates made by a script of its package.
 pub const PYTHON: Recipe =
-    Recipe { name: "python", packages: &["python3-venv", "python3-requests", "python3-yaml"] };
+    Recipe { name: "python", packages: &["python3-venv", "python3-requests", "python3-yaml", "git"] };
 const NODE: Recipe = Recipe { name: "node", packages: &["nodejs", "node-semver"] };
 const JAVA: Recipe = Recipe { name: "java", packages: &["openjdk-17-jre-headless"] };
 /// Those three; tests find them where they are built.

@@ -100,7 +100,7 @@ impl Args {
                 exclude: self.exclude,
                 shell_history: self.histories,
                 caches: self.caches,
-                newer_than: None,
+                ..Scrub::default()
             },
             no_cache: self.no_cache,
             ..Build::new(self.context)

@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// Leave out histories of shells, editors and clients of databases
     #[arg(long)]
     histories: bool,
+    /// Leave out, of git repositories, what neither HEAD nor the index reaches
+    #[arg(long)]
+    git_unreachable: bool,
     /// Leave out caches, and what is in /tmp and /var/tmp
     #[arg(long)]
     caches: bool,
@@ -59,6 +62,7 @@ pub(crate) async fn run(args: Args, json: bool) -> Outcome {
             exclude: args.exclude,
             shell_history: args.histories,
             caches: args.caches,
+            git_unreachable: args.git_unreachable,
             newer_than: args.newer_than,
         },
         ..PackRequest::new(name)
