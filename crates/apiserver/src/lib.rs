@@ -11,6 +11,7 @@ mod auth;
 mod image;
 mod inside;
 mod quota;
+mod rate;
 mod sandbox;
 mod session;
 
@@ -43,6 +44,7 @@ pub struct Apiserver {
     edges: BTreeMap<EdgeId, Arc<dyn Front>>,
     known: session::Known,
     taken: Mutex<quota::Taken>,
+    rates: rate::Rates,
 }
 
 pub use session::Session;
@@ -51,7 +53,13 @@ impl Apiserver {
     /// `edges`: each in this process, or an `rpc::EdgeClient`.
     pub fn new(iam: Iam, edges: impl IntoIterator<Item = (EdgeId, Arc<dyn Front>)>) -> Self {
         let edges = edges.into_iter().collect();
-        Self { iam, edges, known: session::Known::default(), taken: Mutex::default() }
+        Self {
+            iam,
+            edges,
+            known: session::Known::default(),
+            taken: Mutex::default(),
+            rates: rate::Rates::default(),
+        }
     }
 
     /// Its HTTP face, to be given to `rpc::serve`. It asks the edges from time to time what lives there.

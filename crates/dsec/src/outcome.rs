@@ -6,6 +6,8 @@ use std::{io::Write, process::ExitCode};
 
 use libdsec::{Error, Exit, ExitReason};
 
+use crate::print;
+
 /// The platform or this tool failed; never the command's own code... unless the command chose 125 too.
 pub(crate) const PLATFORM: u8 = 125;
 /// `--timeout` ended the command.
@@ -86,6 +88,27 @@ pub(crate) fn report(failure: &Failure, json: bool) {
     let line = if json { in_json(failure) } else { in_text(failure) };
     // With stderr gone the exit code alone must do.
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Does one thing to each name; what fails is told and the rest goes on. `verb` is its word in JSON: `{"removed": name}`.
+pub(crate) async fn each(
+    names: &[String],
+    verb: &str,
+    json: bool,
+    act: impl AsyncFn(&str) -> libdsec::Result<()>,
+) -> Outcome {
+    let mut failed = false;
+    for name in names {
+        match act(name).await {
+            Ok(()) if json => print::json(&serde_json::json!({ verb: name }))?,
+            Ok(()) => print::line(print::plain(name))?,
+            Err(e) => {
+                failed = true;
+                report(&e.into(), json);
+            }
+        }
+    }
+    Ok(if failed { PLATFORM } else { 0 })
 }
 
 /// A line on stderr that is no error: what a person should know.

@@ -57,18 +57,7 @@ pub(crate) async fn run_key(verb: KeyVerb, json: bool) -> Outcome {
 
 async fn remove(args: Remove, json: bool) -> Outcome {
     let projects = Client::from_env()?.projects();
-    let mut failed = false;
-    for project in &args.projects {
-        match projects.remove(project).await {
-            Ok(()) if json => print::json(&serde_json::json!({"removed": project}))?,
-            Ok(()) => print::line(print::plain(project))?,
-            Err(e) => {
-                failed = true;
-                outcome::report(&e.into(), json);
-            }
-        }
-    }
-    Ok(if failed { outcome::PLATFORM } else { 0 })
+    outcome::each(&args.projects, "removed", json, async |project| projects.remove(project).await).await
 }
 
 pub(crate) async fn audit(args: Audit, json: bool) -> Outcome {

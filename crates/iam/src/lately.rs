@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::Result;
+use api::{Result, iam::Dimension};
 
 use crate::{Iam, Principal, keys::within, tree::Tree};
 
@@ -57,7 +57,17 @@ impl Iam {
 
     /// Whether it or one above it has any bound.
     pub async fn is_bounded(&self, project_id: &str) -> Result<bool> {
-        Ok(self.tree().await?.quota(project_id) != api::iam::Quota::NONE)
+        let quota = self.tree().await?.quota(project_id).with(Dimension::CreatesPerS, None);
+        Ok(quota != api::iam::Quota::NONE)
+    }
+
+    /// How many sandboxes a second it and those above it may create, where one of them has such a bound: each with its id.
+    pub async fn rates(&self, project_id: &str) -> Result<Vec<(String, u64)>> {
+        let tree = self.tree().await?;
+        let bound = |project: &crate::tree::Project| {
+            Some((project.id.clone(), project.quota.get(Dimension::CreatesPerS)?))
+        };
+        Ok(tree.chain(project_id).filter_map(bound).collect())
     }
 
     /// The id of the project of `who`, or of the one below it that is named. Errors: `not_found`.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::{Kind, SandboxSpec};
 
+const COUNT: usize = 9;
+
 /// What is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -20,10 +22,13 @@ pub enum Dimension {
     CpuMillis,
     MemoryBytes,
     DiskBytes,
+    /// A rate, of no amount: sandboxes that may be created in a second, a second's worth at once. A batch waits for its first
+    /// sandbox and then lets others wait for all of it.
+    CreatesPerS,
 }
 
 impl Dimension {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; COUNT] = [
         Self::Sandboxes,
         Self::Containers,
         Self::MicroVms,
@@ -32,6 +37,7 @@ impl Dimension {
         Self::CpuMillis,
         Self::MemoryBytes,
         Self::DiskBytes,
+        Self::CreatesPerS,
     ];
 
     /// As in JSON.
@@ -45,6 +51,7 @@ impl Dimension {
             Self::CpuMillis => "cpu_millis",
             Self::MemoryBytes => "memory_bytes",
             Self::DiskBytes => "disk_bytes",
+            Self::CreatesPerS => "creates_per_s",
         }
     }
 
@@ -66,10 +73,10 @@ impl Dimension {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "BTreeMap<Dimension, u64>", into = "BTreeMap<Dimension, u64>")]
 #[schemars(with = "BTreeMap<Dimension, u64>")]
-pub struct Quota([Option<u64>; 8]);
+pub struct Quota([Option<u64>; COUNT]);
 
 impl Quota {
-    pub const NONE: Self = Self([None; 8]);
+    pub const NONE: Self = Self([None; COUNT]);
 
     pub fn get(&self, dimension: Dimension) -> Option<u64> {
         self.0[dimension.place()]
@@ -127,7 +134,7 @@ impl From<Quota> for BTreeMap<Dimension, u64> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "BTreeMap<Dimension, u64>", into = "BTreeMap<Dimension, u64>")]
 #[schemars(with = "BTreeMap<Dimension, u64>")]
-pub struct Amount([u64; 8]);
+pub struct Amount([u64; COUNT]);
 
 impl Amount {
     /// Of `count` sandboxes alike. Saturates.
@@ -216,7 +223,7 @@ mod tests {
     }
 
     fn quotas() -> impl Strategy<Value = Quota> {
-        prop::array::uniform8(prop::option::of(0..100_u64)).prop_map(Quota)
+        prop::array::uniform9(prop::option::of(0..100_u64)).prop_map(Quota)
     }
 
     proptest! {

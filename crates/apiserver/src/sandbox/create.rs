@@ -17,6 +17,7 @@ impl Session {
         request.validate()?;
         self.may(Action::SandboxCreate(request.spec.kind))?;
         let project = self.shared.iam.project_within(&self.who, request.project.as_deref()).await?;
+        self.check_rate(&project, request.count).await?;
         let amount = Amount::of(&request.spec, request.count.into());
         request.project = Some(project.clone());
         let reservation = match self.reserve(&project, &amount).await {

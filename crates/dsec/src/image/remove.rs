@@ -2,10 +2,7 @@
 
 use libdsec::Client;
 
-use crate::{
-    outcome::{self, Outcome},
-    print,
-};
+use crate::outcome::{self, Outcome};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -16,16 +13,5 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, json: bool) -> Outcome {
     let images = Client::from_env()?.images();
-    let mut failed = false;
-    for image in &args.images {
-        match images.remove(image).await {
-            Ok(()) if json => print::json(&serde_json::json!({"removed": image}))?,
-            Ok(()) => print::line(print::plain(image))?,
-            Err(e) => {
-                failed = true;
-                outcome::report(&e.into(), json);
-            }
-        }
-    }
-    Ok(if failed { outcome::PLATFORM } else { 0 })
+    outcome::each(&args.images, "removed", json, async |image| images.remove(image).await).await
 }

@@ -119,16 +119,5 @@ async fn list(args: &List, json: bool) -> Outcome {
 
 async fn revoke(args: Revoke, json: bool) -> Outcome {
     let keys = Client::from_env()?.keys();
-    let mut failed = false;
-    for key in &args.keys {
-        match keys.revoke(key).await {
-            Ok(()) if json => print::json(&serde_json::json!({"revoked": key}))?,
-            Ok(()) => print::line(print::plain(key))?,
-            Err(e) => {
-                failed = true;
-                outcome::report(&e.into(), json);
-            }
-        }
-    }
-    Ok(if failed { outcome::PLATFORM } else { 0 })
+    outcome::each(&args.keys, "revoked", json, async |key| keys.revoke(key).await).await
 }
