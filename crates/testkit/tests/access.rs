@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             quota_survives_kills,
             a_request_sent_again_takes_nothing_more,
             many_creates_share_what_there_is,
+            creates_have_a_rate,
             names_and_keys_are_of_a_project,
             the_doors_ask_too,
             the_command_line,
@@ -313,6 +314,33 @@ async fn many_creates_share_what_there_is(node: &Node) {
         stop_all(client).await;
     }
     assert_eq!(used(node, "root/m").await, 0);
+}
+
+async fn creates_have_a_rate(node: &Node) {
+    project(node, "root/t", Quota::NONE.with(Dimension::CreatesPerS, 2)).await;
+    project(node, "root/t/run", Quota::NONE).await;
+    let made = key(node, "root/t/run", "*").await;
+    let headers = format!("X-API-Key: {}\r\n", made.key);
+    let mut refused = 0;
+    for _ in 0..6 {
+        let (status, text) =
+            http(node, "POST", "/v1/sandboxes", &headers, r#"{"spec":{"image":"debian"}}"#).await;
+        match status {
+            200 => {}
+            429 => {
+                assert!(text.contains("rate_limited") && text.contains("retry_after_ms"), "{text}");
+                refused += 1;
+            }
+            _ => panic!("{text}"),
+        }
+    }
+    assert!(refused > 0, "six at once, and two a second");
+    let client = with_key(node, &made.key);
+    let lives = client.list(ListQuery::default()).await.unwrap().len();
+    assert_eq!(lives, 6 - refused);
+    // The SDK waits as it is told.
+    client.create(node.spec()).await.unwrap();
+    stop_all(&client).await;
 }
 
 async fn names_and_keys_are_of_a_project(node: &Node) {

@@ -40,6 +40,7 @@ impl Session {
         let edge = self.sandbox(id, Action::SandboxDisk).await?;
         self.sandbox(id, Action::SandboxCreate).await?;
         let source = edge.inspect(id).await?;
+        self.check_rate(&source.project, request.count).await?;
         let reservation =
             self.reserve(&source.project, &Amount::of(&source.spec, request.count.into())).await?;
         request.reservation = reservation.as_ref().map(|reservation| reservation.id.clone());

@@ -13,6 +13,9 @@ pub(crate) struct Bounds {
     /// Most sandboxes that live at once
     #[arg(long, value_name = "N")]
     sandboxes: Option<u64>,
+    /// Most creates in a second; a batch counts as many as it has
+    #[arg(long, value_name = "N")]
+    creates_per_s: Option<u64>,
     /// Most cores that they have together, e.g. 64
     #[arg(long, value_name = "CORES", value_parser = units::parse_cpus)]
     cpus: Option<u32>,
@@ -31,6 +34,7 @@ impl Bounds {
             .with(Dimension::CpuMillis, self.cpus.map(u64::from))
             .with(Dimension::MemoryBytes, self.memory)
             .with(Dimension::DiskBytes, self.disk)
+            .with(Dimension::CreatesPerS, self.creates_per_s)
     }
 }
 
@@ -62,7 +66,7 @@ pub(crate) struct Set {
     #[command(flatten)]
     bounds: Bounds,
     /// No bounds of its own
-    #[arg(long, conflicts_with_all = ["sandboxes", "cpus", "memory", "disk"])]
+    #[arg(long, conflicts_with_all = ["sandboxes", "cpus", "memory", "disk", "creates_per_s"])]
     no_quota: bool,
 }
 
