@@ -3,12 +3,12 @@
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use api::{
     Code, EdgeId, Result,
-    iam::{Amount, TallyQuery},
+    iam::{Amount, Tally, TallyQuery},
     limit,
 };
 use iam::Reservation;
@@ -22,8 +22,21 @@ const TALLY_WITHIN: Duration = Duration::from_secs(5);
 /// An edge that has not begun with a create by then never will; one that works on it says so.
 const BEGUN_WITHIN: Duration = Duration::from_millis(2 * limit::CREATE_MS_MAX);
 
-/// The last tally of each edge that was taken in.
-pub(crate) type Taken = HashMap<EdgeId, TallyQuery>;
+/// The last tally of each edge that was taken in, and when.
+pub(crate) type Taken = HashMap<EdgeId, (Tally, Instant)>;
+
+/// One that says what the last one said is not written down, but for this: another apiserver may have written since.
+const SAME_FOR: Duration = Duration::from_secs(30);
+
+fn query_of(taken: &Tally) -> TallyQuery {
+    TallyQuery { started_ms: taken.started_ms, sequence: taken.sequence }
+}
+
+/// Whether it says nothing new.
+fn is_same(tally: &Tally, taken: &Tally) -> bool {
+    let quiet = |tally: &Tally| tally.working.is_empty() && tally.finished.is_empty();
+    quiet(tally) && quiet(taken) && tally.started_ms == taken.started_ms && tally.projects == taken.projects
+}
 
 impl Session {
     /// Takes `amount` from a project and those above. None where no bound is in the way, so that nothing needs to be taken.
@@ -59,19 +72,25 @@ impl Apiserver {
     /// Asks every edge what lives there.
     pub(crate) async fn take_tallies(&self) {
         let edges = self.edges.iter().map(|(id, edge)| async move {
-            let last = self.taken.lock().unwrap_or_else(PoisonError::into_inner).get(id).copied();
-            let asked = tokio::time::timeout(TALLY_WITHIN, edge.tally(last.unwrap_or_default())).await;
+            let last = self.taken.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+            let query = last.as_ref().map(|(taken, _)| query_of(taken)).unwrap_or_default();
+            let asked = tokio::time::timeout(TALLY_WITHIN, edge.tally(query)).await;
             let tally = match asked {
                 Ok(Ok(tally)) => tally,
                 Ok(Err(error)) if error.code == Code::Unsupported => return,
                 Ok(Err(error)) => return tracing::warn!(edge = %id, %error, "no tally"),
                 Err(_) => return tracing::warn!(edge = %id, "no tally in time"),
             };
-            let taken = TallyQuery { started_ms: tally.started_ms, sequence: tally.sequence };
+            if last.is_some_and(|(taken, since)| is_same(&tally, &taken) && since.elapsed() < SAME_FOR) {
+                return;
+            }
             if let Err(error) = self.iam.tally(id, &tally).await {
                 return tracing::warn!(edge = %id, %error, "its tally is not taken in");
             }
-            self.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), taken);
+            self.taken
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(id.clone(), (tally, Instant::now()));
         });
         futures_util::future::join_all(edges).await;
         if let Err(error) = self.iam.sweep_reservations().await {
