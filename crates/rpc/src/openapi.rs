@@ -12,7 +12,7 @@ use crate::{
 
 /// What any route may answer, beside its own.
 const COMMON: [Code; 4] = [Code::InvalidArgument, Code::Unauthenticated, Code::NotFound, Code::Internal];
-const METHODS: [On; 4] = [On::Get, On::Post, On::Put, On::Delete];
+const METHODS: [On; 5] = [On::Get, On::Post, On::Put, On::Patch, On::Delete];
 
 /// Adds `/v1/openapi.json`.
 pub(crate) fn mount(router: Router) -> Router {
