@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Code, Error, Result, arrow::Front};
+use api::{Code, Error, Result};
 use async_trait::async_trait;
 use axum::{body::Body, extract::State, middleware::Next, response::Response};
 use http::{HeaderMap, HeaderValue, Request, header};
@@ -15,9 +15,10 @@ pub(crate) struct Keys(pub(crate) Arc<Apiserver>);
 
 #[async_trait]
 impl rpc::Keys for Keys {
-    async fn enter(&self, key: &str) -> Result<Arc<dyn Front>> {
+    async fn enter(&self, key: &str) -> Result<rpc::Entered> {
         let who = self.0.iam.authenticate(key).await?;
-        Ok(Arc::new(Session::new(self.0.clone(), who)))
+        let rights = who.rights;
+        Ok(rpc::Entered { front: Arc::new(Session::new(self.0.clone(), who)), rights })
     }
 }
 

@@ -23,13 +23,6 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Whether `who` may do all of it, so that nothing has to be asked.
-    pub(crate) fn is_open(who: &Principal, kind: Kind) -> bool {
-        let actions: [fn(Kind) -> Action; 4] =
-            [Action::SandboxRead, Action::SandboxExec, Action::SandboxFiles, Action::SandboxPorts];
-        actions.into_iter().all(|action| who.rights.has(action(kind)))
-    }
-
     fn may(&self, action: fn(Kind) -> Action) -> Result<&dyn Chronus> {
         self.who.may(action(self.kind))?;
         Ok(self.chronus.as_ref())

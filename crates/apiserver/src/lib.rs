@@ -74,9 +74,8 @@ impl Apiserver {
         let keys = Arc::new(auth::Keys(apiserver.clone()));
         let router = native(apiserver.clone());
         let router = swerex::Swerex::new(keys.clone()).before(router);
-        // The tokens of sandboxes are as good as the key that they were given to.
-        let owner: Arc<dyn Front> = Arc::new(Session::new(apiserver, Principal::owner()));
-        Ok(e2b::E2b::new(owner, keys, e2b, secret).before(router))
+        let by_token = Session { by_token: true, ..Session::new(apiserver, Principal::owner()) };
+        Ok(e2b::E2b::new(Arc::new(by_token), keys, e2b, secret).before(router))
     }
 
     /// The edge that an id names. Errors: `not_found`, as for an id that the edge does not know.
@@ -166,34 +165,49 @@ impl Images for Session {
         self.image_edge(Action::ImageRead)?.image_inspect(reference).await
     }
     async fn image_remove(&self, reference: &str) -> Result<()> {
-        self.image_edge(Action::ImageWrite)?.image_remove(reference).await
+        self.noted("image.remove", reference, self.image_edge(Action::ImageWrite)?.image_remove(reference))
+            .await
     }
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
-        self.image_edge(Action::ImageWrite)?.image_merge(reference, request).await
+        self.noted(
+            "image.merge",
+            reference,
+            self.image_edge(Action::ImageWrite)?.image_merge(reference, request),
+        )
+        .await
     }
     async fn image_tag(&self, reference: &str, request: TagRequest) -> Result<ImageInfo> {
-        self.image_edge(Action::ImageWrite)?.image_tag(reference, request).await
+        self.noted("image.tag", reference, self.image_edge(Action::ImageWrite)?.image_tag(reference, request))
+            .await
     }
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
         self.image_edge(Action::ImageRead)?.image_export(reference, query).await
     }
     async fn image_publish(&self, reference: &str) -> Result<PublishReport> {
-        self.image_edge(Action::ImageWrite)?.image_publish(reference).await
+        self.noted("image.publish", reference, self.image_edge(Action::ImageWrite)?.image_publish(reference))
+            .await
     }
     async fn store_list(&self) -> Result<Vec<ImageInfo>> {
         self.image_edge(Action::ImageRead)?.store_list().await
     }
     async fn store_remove(&self, reference: &str) -> Result<()> {
-        self.image_edge(Action::ImageWrite)?.store_remove(reference).await
+        self.noted("store.remove", reference, self.image_edge(Action::NodeWrite)?.store_remove(reference))
+            .await
     }
     async fn store_gc(&self, request: GcRequest) -> Result<GcReport> {
-        self.image_edge(Action::NodeWrite)?.store_gc(request).await
+        self.noted("store.gc", "", self.image_edge(Action::NodeWrite)?.store_gc(request)).await
     }
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
         self.image_edge(Action::ImageRead)?.image_layers(reference).await
     }
     async fn environment_create(&self, request: EnvironmentRequest) -> Result<EnvironmentInfo> {
-        self.image_edge(Action::ImageWrite)?.environment_create(request).await
+        let name = format!("{}:{}", request.name, request.version);
+        self.noted(
+            "environment.create",
+            &name,
+            self.image_edge(Action::ImageWrite)?.environment_create(request),
+        )
+        .await
     }
     async fn environment_list(&self) -> Result<Vec<EnvironmentInfo>> {
         self.image_edge(Action::ImageRead)?.environment_list().await
@@ -202,6 +216,11 @@ impl Images for Session {
         self.image_edge(Action::ImageRead)?.environment_inspect(reference).await
     }
     async fn environment_remove(&self, reference: &str) -> Result<()> {
-        self.image_edge(Action::ImageWrite)?.environment_remove(reference).await
+        self.noted(
+            "environment.remove",
+            reference,
+            self.image_edge(Action::ImageWrite)?.environment_remove(reference),
+        )
+        .await
     }
 }

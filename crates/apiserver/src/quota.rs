@@ -8,7 +8,7 @@ use std::{
 
 use api::{
     Code, EdgeId, Result,
-    iam::{Amount, Tally, TallyQuery},
+    iam::{Amount, ROOT_PROJECT, Tally, TallyQuery},
     limit,
 };
 use iam::Reservation;
@@ -39,11 +39,12 @@ fn is_same(tally: &Tally, taken: &Tally) -> bool {
 }
 
 impl Session {
-    /// Takes `amount` from a project and those above. None where no bound is in the way, so that nothing needs to be taken.
+    /// Takes `amount` from a project and those above. None in the root project where it has no bound: nothing can be in the
+    /// way. Any other may be removed meanwhile, and what is reserved keeps it.
     /// Errors: `quota_exceeded`.
     pub(crate) async fn reserve(&self, project_id: &str, amount: &Amount) -> Result<Option<Reservation>> {
         let iam = &self.shared.iam;
-        if !iam.is_bounded(project_id).await? {
+        if project_id == ROOT_PROJECT && !iam.is_bounded(project_id).await? {
             return Ok(None);
         }
         let refused = match iam.reserve(project_id, amount, BEGUN_WITHIN).await {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use api::{
-    Error, Result, SandboxId,
+    Code, Error, Result, SandboxId,
     arrow::Front,
     iam::{Action, ROOT_PROJECT, Rights},
     spec::{Kind, SandboxInfo},
@@ -44,20 +44,51 @@ impl Known {
 pub struct Session {
     pub(crate) shared: Arc<Apiserver>,
     pub(crate) who: Principal,
+    /// For the holders of sandboxes' tokens: who may do inside what the sandbox's project may.
+    pub(crate) by_token: bool,
+}
+
+impl Apiserver {
+    /// Whose a sandbox is, and its kind. Errors: `not_found`.
+    pub(crate) async fn project_of(&self, id: &SandboxId, edge: &Arc<dyn Front>) -> Result<(String, Kind)> {
+        if let Some(known) = self.known.get(id) {
+            return Ok(known);
+        }
+        let info = edge.inspect(id).await?;
+        self.known.put(&info);
+        Ok((info.project, info.spec.kind))
+    }
 }
 
 impl Session {
     pub(crate) fn new(shared: Arc<Apiserver>, who: Principal) -> Self {
-        Self { shared, who }
+        Self { shared, who, by_token: false }
     }
 
     pub(crate) fn is_owner(&self) -> bool {
         self.who.project_id.as_str() == ROOT_PROJECT && self.who.rights == Rights::all()
     }
 
-    /// Errors: `permission_denied`.
+    /// What is a node's is for keys of the root project. Errors: `permission_denied`.
     pub(crate) fn may(&self, action: Action) -> Result<()> {
+        let of_node = matches!(action, Action::NodeRead | Action::NodeWrite);
+        if of_node && self.who.project_id.as_str() != ROOT_PROJECT {
+            let text = format!("`{action}` is for keys of the root project");
+            return Err(Error::new(Code::PermissionDenied, text));
+        }
         self.who.may(action)
+    }
+
+    /// A change of what the node's projects share goes into the audit log.
+    pub(crate) async fn noted<T>(
+        &self,
+        verb: &str,
+        target: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let done = work.await;
+        self.shared.iam.note(&self.who, verb, target, &done).await;
+        done
     }
 
     /// The edge of a sandbox that the caller sees and may do this to. Errors: `not_found`, `permission_denied`.
@@ -75,14 +106,7 @@ impl Session {
 
     /// The kind of a sandbox that the caller sees. Errors: `not_found`.
     pub(crate) async fn kind_of(&self, id: &SandboxId, edge: &Arc<dyn Front>) -> Result<Kind> {
-        let (project, kind) = match self.shared.known.get(id) {
-            Some(known) => known,
-            None => {
-                let info = edge.inspect(id).await?;
-                self.shared.known.put(&info);
-                (info.project, info.spec.kind)
-            }
-        };
+        let (project, kind) = self.shared.project_of(id, edge).await?;
         match self.shared.iam.is_within(&project, &self.who).await? {
             true => Ok(kind),
             false => Err(Error::not_found(format!("no sandbox `{id}`"))),

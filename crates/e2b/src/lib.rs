@@ -24,7 +24,7 @@ mod token;
 
 use std::sync::Arc;
 
-use api::arrow::Front;
+use api::{arrow::Front, iam::Rights};
 use axum::{
     Router,
     body::Body,
@@ -35,7 +35,7 @@ use axum::{
 use http::Request;
 
 pub use config::Config;
-use rpc::Keys;
+use rpc::{Entered, Keys};
 
 use filesystem::{accounts::Accounts, watchers::Watchers};
 use target::Target;
@@ -45,6 +45,8 @@ use token::Tokens;
 #[derive(Clone)]
 pub struct E2b {
     front: Arc<dyn Front>,
+    /// Of the caller's key; none where he has come by a token.
+    rights: Rights,
     keys: Arc<dyn Keys>,
     config: Arc<Config>,
     tokens: Arc<Tokens>,
@@ -57,6 +59,7 @@ impl E2b {
     pub fn new(front: Arc<dyn Front>, keys: Arc<dyn Keys>, config: Config, secret: [u8; 32]) -> Self {
         Self {
             front,
+            rights: Rights::NONE,
             keys,
             config: Arc::new(config),
             tokens: Arc::new(Tokens::new(secret)),
@@ -67,7 +70,8 @@ impl E2b {
 
     /// As the holder of a key sees it. Errors: `unauthenticated`.
     async fn entered(&self, key: &str) -> api::Result<Arc<Self>> {
-        Ok(Arc::new(Self { front: self.keys.enter(key).await?, ..self.clone() }))
+        let Entered { front, rights } = self.keys.enter(key).await?;
+        Ok(Arc::new(Self { front, rights, ..self.clone() }))
     }
 
     /// `native` with this face before it: what is not for E2B passes untouched.

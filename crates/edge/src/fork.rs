@@ -24,12 +24,14 @@ pub(crate) async fn fork(
     let spec = child_spec(&source.spec, &request)?;
     let checkpoint = request.checkpoint.clone();
     let request = CreateRequest {
-        idempotency_key: request.idempotency_key,
+        // Of this disk: the same key for another one is another request.
+        idempotency_key: request
+            .idempotency_key
+            .map(|key| format!("fork {id} {} {key}", request.checkpoint.as_deref().unwrap_or_default())),
         project: Some(source.project.clone()),
         reservation: request.reservation,
         ..CreateRequest::many(request.count, spec)
     };
-    request.validate()?;
     create::start(parts, request, async |parts, request| {
         let used = parts.uses.hold(source.images(), source.layers(), User::Request);
         let (disk, snapshot) = match &checkpoint {

@@ -10,7 +10,7 @@ use api::{
 };
 use image::Under;
 
-use crate::{image::sweep, node::Parts, publish, uses::User};
+use crate::{image::sweep, node::Parts, publish, sandbox::Sandbox, uses::User};
 
 /// Packs of a node at once: each reads a disk and hashes it.
 pub(crate) const PACKS_IN_FLIGHT: usize = 2;
@@ -26,15 +26,20 @@ pub(crate) async fn pack_diff(
 ) -> Result<PackReport> {
     parts.check_open()?;
     request.validate()?;
-    if request.scrub.git_unreachable {
-        return git::pack_cleaned(parts, id, request).await;
-    }
     let sandbox = parts.registry.get(id)?;
     let place = tokio::time::timeout(PLACE_WAIT_MAX, parts.packs.acquire()).await;
     let _place = place.ok().and_then(Result::ok).ok_or_else(|| {
         let message = format!("{PACKS_IN_FLIGHT} disks are being packed on this node already");
         Error::new(Code::NoCapacity, message).retry_after_ms(5_000)
     })?;
+    if request.scrub.git_unreachable {
+        return git::pack_cleaned(parts, id, request).await;
+    }
+    pack_one(parts, &sandbox, request).await
+}
+
+/// The work itself; the caller has a place.
+async fn pack_one(parts: &Arc<Parts>, sandbox: &Arc<Sandbox>, request: PackRequest) -> Result<PackReport> {
     // Its layers stay though it may end meanwhile.
     let _used = parts.uses.hold(sandbox.images(), sandbox.layers(), User::Request);
     let snapshot = sandbox.snapshot().await?;
@@ -47,7 +52,10 @@ pub(crate) async fn pack_diff(
     let packing = tokio::task::spawn_blocking(move || layers.pack(&request, &upper, under));
     let packed = tokio::time::timeout(Duration::from_millis(limit::PACK_MS_MAX), packing).await;
     let packed = packed.map_err(|_| {
-        Error::new(Code::DeadlineExceeded, format!("{id} was not packed in {} ms", limit::PACK_MS_MAX))
+        Error::new(
+            Code::DeadlineExceeded,
+            format!("{} was not packed in {} ms", sandbox.id, limit::PACK_MS_MAX),
+        )
     })?;
     let mut report = packed.map_err(|error| {
         tracing::error!(%error, "pack: the catalogue panicked");

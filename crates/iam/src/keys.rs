@@ -113,7 +113,7 @@ impl Iam {
     }
 
     /// Ends a key of the project of `by` or below it, by its id or by the name of one that works. Those that it made work on.
-    /// Errors: `permission_denied`, `not_found`.
+    /// Errors: `permission_denied`, also for a key that may do more than `by`; `not_found`.
     pub async fn key_revoke(&self, by: &Principal, id_or_name: &str) -> Result<()> {
         by.may(Action::KeyWrite)?;
         let keys = self.key_list(&Principal { rights: Rights::all(), ..by.clone() }).await?;
@@ -125,6 +125,14 @@ impl Iam {
             own.or(first.filter(|_| named.next().is_none()))
         };
         let found = keys.iter().filter(works).find(|key| key.id == id_or_name).or_else(of_name);
+        if let Some(key) = found {
+            let tree = self.store.projects().await?;
+            let wider = key.rights.and(tree.rights(&key.project_id)).without(by.rights);
+            if wider != Rights::NONE {
+                let text = format!("`{}` may do what the key that asks may not: `{wider}`", key.name);
+                return Err(Error::new(Code::PermissionDenied, text));
+            }
+        }
         self.revoke(found, id_or_name).await
     }
 

@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{Result, iam::Dimension};
+use api::{
+    Result,
+    iam::{Dimension, Rights},
+};
 
 use crate::{Iam, Principal, keys::within, tree::Tree};
 
@@ -53,6 +56,11 @@ impl Iam {
     pub async fn is_within(&self, project_id: &str, who: &Principal) -> Result<bool> {
         Ok(project_id == who.project_id.as_str()
             || self.tree().await?.is_below(project_id, who.project_id.as_str()))
+    }
+
+    /// What a project, and all above it, may.
+    pub async fn rights_of(&self, project_id: &str) -> Result<Rights> {
+        Ok(self.tree().await?.rights(project_id))
     }
 
     /// Whether it or one above it has any bound.

@@ -1,4 +1,6 @@
-//! What is left out of a packed layer, by rules. Left out is whited out: what a lower layer has there is hidden, too.
+//! What is left out of a packed layer, by rules. Where a lower layer has something of that name it is hidden, too.
+
+mod lower;
 
 use std::{
     fs::{self, Metadata},
@@ -16,6 +18,8 @@ use crate::{
     error::{Error, Result, show},
     import::directory::Verdict,
 };
+
+pub(crate) use lower::Lower;
 
 /// Of shells, editors and clients of databases: names of files anywhere.
 const HISTORIES: &[&str] = &[
@@ -54,7 +58,8 @@ const CACHES: &[&str] = &[
 const PLATFORM: &[&[u8]] = &[b"etc/hostname", b"etc/hosts", b"etc/resolv.conf"];
 
 /// The rules, and what they have taken out so far.
-pub(crate) struct Scrubber {
+pub(crate) struct Scrubber<'a> {
+    lower: Lower<'a>,
     rules: Vec<(ScrubRule, GlobSet)>,
     /// Change time of the marker, in seconds and nanoseconds.
     newer_than: Option<(i64, i64)>,
@@ -62,9 +67,9 @@ pub(crate) struct Scrubber {
     pub(crate) count: u64,
 }
 
-impl Scrubber {
-    /// `upper` is where the marker is looked for.
-    pub(crate) fn new(scrub: &Scrub, upper: &Path) -> Result<Self> {
+impl<'a> Scrubber<'a> {
+    /// `upper` is where the marker is looked for; `lower` what lies below it.
+    pub(crate) fn new(scrub: &Scrub, upper: &Path, lower: Lower<'a>) -> Result<Self> {
         let mut rules = vec![(ScrubRule::Exclude, globs(scrub.exclude.iter().map(String::as_str))?)];
         if scrub.shell_history {
             rules.push((ScrubRule::ShellHistory, globs(HISTORIES.iter().copied())?));
@@ -73,7 +78,7 @@ impl Scrubber {
             rules.push((ScrubRule::Caches, globs(CACHES.iter().copied())?));
         }
         let newer_than = scrub.newer_than.as_deref().map(|marker| changed(upper, marker)).transpose()?;
-        Ok(Self { rules, newer_than, told: Vec::new(), count: 0 })
+        Ok(Self { lower, rules, newer_than, told: Vec::new(), count: 0 })
     }
 
     pub(crate) fn judge(&mut self, path: &[u8], metadata: &Metadata) -> Result<Verdict> {
@@ -92,7 +97,7 @@ impl Scrubber {
         if self.told.len() < limit::SCRUBBED_TOLD_MAX {
             self.told.push(Scrubbed { path: String::from_utf8_lossy(&absolute).into_owned(), rule });
         }
-        Ok(Verdict::Whiteout)
+        Ok(if self.lower.has(path)? { Verdict::Whiteout } else { Verdict::LeaveOut })
     }
 }
 
@@ -133,34 +138,42 @@ fn changed(upper: &Path, marker: &str) -> Result<(i64, i64)> {
 mod tests {
     use super::*;
 
+    fn nothing(upper: &Path) -> Lower<'_> {
+        Lower::new(upper, || Ok(Vec::new()))
+    }
+
+    /// Over nothing.
     fn verdict(scrub: &Scrub, path: &str) -> Verdict {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
         fs::write(&file, "x").unwrap();
         let metadata = fs::symlink_metadata(&file).unwrap();
-        Scrubber::new(scrub, dir.path()).unwrap().judge(path.as_bytes(), &metadata).unwrap()
+        Scrubber::new(scrub, dir.path(), nothing(dir.path()))
+            .unwrap()
+            .judge(path.as_bytes(), &metadata)
+            .unwrap()
     }
 
     #[test]
     fn patterns_are_anchored_and_stars_stay_in_a_name() {
         let scrub = Scrub { exclude: vec!["/home/*/answers".into(), "/**/*.key".into()], ..Scrub::default() };
-        assert_eq!(verdict(&scrub, "home/a/answers"), Verdict::Whiteout);
+        assert_eq!(verdict(&scrub, "home/a/answers"), Verdict::LeaveOut);
         assert_eq!(verdict(&scrub, "home/a/b/answers"), Verdict::Keep);
-        assert_eq!(verdict(&scrub, "x.key"), Verdict::Whiteout);
-        assert_eq!(verdict(&scrub, "a/b/x.key"), Verdict::Whiteout);
+        assert_eq!(verdict(&scrub, "x.key"), Verdict::LeaveOut);
+        assert_eq!(verdict(&scrub, "a/b/x.key"), Verdict::LeaveOut);
         assert_eq!(verdict(&scrub, "a/b/x.keys"), Verdict::Keep);
         let bad = Scrub { exclude: vec!["/a[".into()], ..Scrub::default() };
-        assert!(Scrubber::new(&bad, Path::new("/")).is_err());
+        assert!(Scrubber::new(&bad, Path::new("/"), nothing(Path::new("/"))).is_err());
     }
 
     #[test]
     fn histories_caches_and_what_the_platform_wrote() {
         let histories = Scrub { shell_history: true, ..Scrub::default() };
-        assert_eq!(verdict(&histories, "root/.bash_history"), Verdict::Whiteout);
-        assert_eq!(verdict(&histories, "home/user/.local/share/fish/fish_history"), Verdict::Whiteout);
+        assert_eq!(verdict(&histories, "root/.bash_history"), Verdict::LeaveOut);
+        assert_eq!(verdict(&histories, "home/user/.local/share/fish/fish_history"), Verdict::LeaveOut);
         let caches = Scrub { caches: true, ..Scrub::default() };
-        assert_eq!(verdict(&caches, "tmp/x"), Verdict::Whiteout);
-        assert_eq!(verdict(&caches, "home/user/.cache/pip"), Verdict::Whiteout);
+        assert_eq!(verdict(&caches, "tmp/x"), Verdict::LeaveOut);
+        assert_eq!(verdict(&caches, "home/user/.cache/pip"), Verdict::LeaveOut);
         assert_eq!(verdict(&caches, "home/user/.cache"), Verdict::Keep, "the directory itself stays");
         assert_eq!(verdict(&Scrub::default(), "root/.bash_history"), Verdict::Keep);
         assert_eq!(verdict(&Scrub::default(), "etc/hosts"), Verdict::LeaveOut);
@@ -173,7 +186,8 @@ mod tests {
         fs::write(dir.path().join("d/marker"), "").unwrap();
         std::os::unix::fs::symlink("d", dir.path().join("link")).unwrap();
         let by = |marker: &str| {
-            Scrubber::new(&Scrub { newer_than: Some(marker.into()), ..Scrub::default() }, dir.path())
+            let scrub = Scrub { newer_than: Some(marker.into()), ..Scrub::default() };
+            Scrubber::new(&scrub, dir.path(), nothing(dir.path())).map(drop)
         };
         assert!(by("/d/marker").is_ok());
         assert!(by("/link/marker").is_err());

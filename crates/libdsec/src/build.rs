@@ -252,10 +252,15 @@ async fn dockerfile_text(build: &Build) -> Result<String> {
 
 /// None: there is no such file. One byte over `bytes_max` is kept, for who checks to see.
 async fn read(path: &Path, bytes_max: usize) -> Result<Option<Vec<u8>>> {
-    let file = match tokio::fs::File::open(path).await {
+    match tokio::fs::metadata(path).await {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(|e| local("reading", path, &e))?,
-    };
+        // A pipe would be waited for.
+        Ok(found) if !found.is_file() => {
+            return Err(Error::invalid(format!("{} is no regular file", path.display())));
+        }
+        _ => {}
+    }
+    let file = tokio::fs::File::open(path).await.map_err(|e| local("reading", path, &e))?;
     let mut bytes = Vec::new();
     let read = file.take(bytes_max as u64 + 1).read_to_end(&mut bytes).await;
     read.map_err(|e| local("reading", path, &e))?;

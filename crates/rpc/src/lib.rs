@@ -34,8 +34,8 @@ pub use request::{HEADER as REQUEST_ID_HEADER, current as request_id};
 pub use serve::proxy;
 #[cfg(feature = "serve")]
 pub use serve::{
-    BodyFault, Keys, Listener, Stopping, byte_stream, chronus_router, error_response, front_router,
-    front_router_for, serve, to_the_end, whole_body,
+    BodyFault, Entered, Keys, Listener, Stopping, byte_stream, chronus_router, error_response, front_router,
+    front_router_for, is_whole_inside, serve, to_the_end, whole_body,
 };
 #[cfg(all(feature = "serve", feature = "multipart"))]
 pub use serve::{Field, Parts, part_bytes};

@@ -36,7 +36,7 @@ use axum::{Router, response::Response};
 use http::Extensions;
 
 pub use call::{byte_stream, to_the_end};
-pub use keys::Keys;
+pub use keys::{Entered, Keys, is_whole_inside};
 pub use listen::{Listener, Stopping, serve};
 #[cfg(feature = "multipart")]
 pub use multipart::{Field, Parts, part_bytes};

@@ -97,7 +97,7 @@ async fn enter(face: &Swerex, headers: &HeaderMap) -> Result<Arc<dyn Front>, Fau
         let detail = "Not authenticated: auth_token is a key of DSec";
         return Err(Fault::http(StatusCode::FORBIDDEN, Code::Unauthenticated, detail));
     };
-    Ok(face.keys.enter(key.to_str().unwrap_or_default().trim()).await?)
+    Ok(face.keys.enter(key.to_str().unwrap_or_default().trim()).await?.front)
 }
 
 fn no_sandbox(id: &str) -> Fault {

@@ -155,13 +155,16 @@ async fn a_key_narrows_and_ends(node: &Node) {
     project(node, "root/n", Quota::NONE).await;
     let agent = client(node, "root/n", "user,key.write").await;
     let request = KeyRequest {
-        rights: Some("sandbox.*".parse().unwrap()),
+        rights: Some("sandbox.*,image.read".parse().unwrap()),
         ttl_ms: Some(3_600_000),
         ..KeyRequest::new("n-narrow")
     };
     let made = agent.keys().create(request).await.unwrap();
     assert_eq!(made.info.project, "root/n");
     let narrow = with_key(node, &made.key);
+    // What may do less ends none that may do more.
+    let revoker = client(node, "root/n", "key.write").await;
+    refused(revoker.keys().revoke("n-narrow").await, Code::PermissionDenied);
     let sandbox = narrow.create(node.spec()).await.unwrap();
     refused(narrow.keys().create(KeyRequest::new("n-x")).await, Code::PermissionDenied);
     let wide = KeyRequest { rights: Some(Rights::all()), ..KeyRequest::new("n-wide") };
@@ -418,6 +421,24 @@ async fn the_doors_ask_too(node: &Node) {
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.contains(wanted), "{answer}");
     }
+    // A token is for all that there is inside: a key that may not do all of it gets none.
+    let (_, whole) = http(node, "GET", &format!("/sandboxes/{id}"), &key_of(&one), "").await;
+    assert!(whole.contains(r#""envdAccessToken":""#), "{whole}");
+    let viewer = key(node, "root/d1", "viewer,sandbox.exec").await;
+    for (method, path) in [("GET", format!("/sandboxes/{id}")), ("POST", format!("/sandboxes/{id}/connect"))]
+    {
+        let (_, text) = http(node, method, &path, &key_of(&viewer), r#"{"timeout":60}"#).await;
+        assert!(!text.contains(r#"Token":""#), "{text}");
+    }
+    // And it is as good as the project is now.
+    let token = whole.split(r#""envdAccessToken":""#).nth(1).unwrap().split('"').next().unwrap();
+    let by_token = format!("X-Access-Token: {token}\r\nE2b-Sandbox-Id: {id}\r\nE2b-Sandbox-Port: 49983\r\n");
+    let (said, text) = http(node, "GET", "/files?path=/etc/hostname", &by_token, "").await;
+    assert_eq!(said, 200, "{text}");
+    let narrower = ProjectUpdate { rights: Some("viewer,sandbox.stop".parse().unwrap()), quota: None };
+    node.client().projects().update("root/d1", narrower).await.unwrap();
+    let (said, text) = http(node, "GET", "/files?path=/etc/hostname", &by_token, "").await;
+    assert_eq!(said, 403, "{text}");
     // Quota as well.
     let create = r#"{"templateID":"debian","timeout":60}"#;
     let (said, text) = http(node, "POST", "/sandboxes", &key_of(&two), create).await;

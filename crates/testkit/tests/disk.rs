@@ -359,7 +359,11 @@ async fn what_head_does_not_reach_is_gone(node: &Node) {
         echo staged > staged; git add staged
         git init -q --bare /srv/bare.git; git init -q /srv/empty
         git -C /srv/repo gc -q; echo answer-loose | git hash-object -w --stdin >/dev/null
-        git clone -q /srv/repo '/srv/a clone'";
+        git clone -q /srv/repo '/srv/a clone'; git clone -q -s /srv/repo /srv/shared
+        mkdir -p /srv/refs /srv/worktrees; git clone -q --bare --filter=blob:none file:///srv/repo /srv/refs/logs
+        git clone -q /srv/repo /srv/worktrees/x; cd /srv/worktrees/x; git fetch -q origin tag solution
+        git worktree add -q /srv/linked solved 2>/dev/null || git worktree add -q /srv/linked -b other
+        cd /srv/linked; echo answer-linked > a; git add .; git commit -qm linked; git reset -q --hard HEAD~2 2>/dev/null || git reset -q --hard HEAD~";
     ok(&sandbox, make).await;
     let objects = "cd /srv/repo && git cat-file --batch-all-objects --batch | grep -a -c answer- || true";
     assert_ne!(ok(&sandbox, objects).await, "0\n");
@@ -378,8 +382,10 @@ async fn what_head_does_not_reach_is_gone(node: &Node) {
         git cat-file --batch-all-objects --batch | grep -a -c answer- || true; git log --all --format=%s; git stash list; git tag";
     let repo = clean.exec(["sh", "-c", all, "/srv/repo"]).user("root").output().await.unwrap();
     assert_eq!(repo.stdout_text(), "0\ntask\n", "{}", repo.stderr_text());
-    let copy = clean.exec(["sh", "-c", all, "/srv/a clone"]).user("root").output().await.unwrap();
-    assert_eq!(copy.stdout_text(), "0\ntask\n", "{}", copy.stderr_text());
+    for repo in ["/srv/a clone", "/srv/shared", "/srv/refs/logs", "/srv/worktrees/x"] {
+        let copy = clean.exec(["sh", "-c", all, repo]).user("root").output().await.unwrap();
+        assert_eq!(copy.stdout_text(), "0\ntask\n", "{repo}: {}", copy.stderr_text());
+    }
     assert_eq!(
         ok(&clean, "cd /srv/repo && git status --short && git show :staged && cat task").await,
         "A  staged\nstaged\ntask\n"

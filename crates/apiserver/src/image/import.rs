@@ -12,6 +12,7 @@ use crate::Session;
 impl Session {
     pub(crate) async fn image_import(&self, query: ImportQuery, body: ByteStream) -> Result<ImageInfo> {
         query.validate()?;
-        self.image_edge(Action::ImageWrite)?.import(query, body).await
+        let name = format!("{}:{}", query.name, query.version);
+        self.noted("image.import", &name, self.image_edge(Action::ImageWrite)?.import(query, body)).await
     }
 }

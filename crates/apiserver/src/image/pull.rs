@@ -12,6 +12,7 @@ use crate::Session;
 impl Session {
     pub(crate) async fn image_pull(&self, request: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
         request.validate()?;
-        self.image_edge(Action::ImageWrite)?.pull(request).await
+        let name = request.reference.clone();
+        self.noted("image.pull", &name, self.image_edge(Action::ImageWrite)?.pull(request)).await
     }
 }

@@ -16,6 +16,8 @@ impl Session {
     pub(crate) async fn sandbox_create(&self, mut request: CreateRequest) -> Result<BoxStream<CreateEvent>> {
         request.validate()?;
         self.may(Action::SandboxCreate(request.spec.kind))?;
+        // What is in an image can be read by whoever has a sandbox of it.
+        self.may(Action::ImageRead)?;
         let project = self.shared.iam.project_within(&self.who, request.project.as_deref()).await?;
         self.check_rate(&project, request.count).await?;
         let amount = Amount::of(&request.spec, request.count.into());

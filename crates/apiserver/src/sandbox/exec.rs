@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::{Result, SandboxId, arrow::Chronus};
+use rpc::is_whole_inside;
 
 use crate::{Session, inside::Inside};
 
@@ -10,11 +11,15 @@ impl Session {
     #[tracing::instrument(level = "debug", name = "apiserver.exec", skip_all)]
     pub(crate) async fn sandbox_exec(&self, id: &SandboxId) -> Result<Arc<dyn Chronus>> {
         let edge = self.shared.edge_of(id)?;
-        if self.is_owner() {
+        if self.is_owner() && !self.by_token {
             return edge.chronus(id).await;
         }
-        let (kind, who) = (self.kind_of(id, edge).await?, self.who.clone());
+        let (kind, mut who) = (self.kind_of(id, edge).await?, self.who.clone());
+        if self.by_token {
+            // As good as the sandbox's project is now.
+            who.rights = self.shared.iam.rights_of(&self.shared.project_of(id, edge).await?.0).await?;
+        }
         let chronus = edge.chronus(id).await?;
-        Ok(if Inside::is_open(&who, kind) { chronus } else { Arc::new(Inside { chronus, who, kind }) })
+        Ok(if is_whole_inside(who.rights, kind) { chronus } else { Arc::new(Inside { chronus, who, kind }) })
     }
 }

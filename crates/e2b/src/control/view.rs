@@ -9,15 +9,20 @@ use crate::{E2b, time, token::Scope};
 /// they would send metadata of files, which has no native form.
 pub(super) const AGENT_VERSION: &str = "0.6.1";
 
+/// A token is for all that there is inside, so only who may do all of it himself is given one.
+fn token(face: &E2b, info: &SandboxInfo, scope: Scope) -> Option<String> {
+    rpc::is_whole_inside(face.rights, info.spec.kind).then(|| face.tokens.of(&info.id, scope))
+}
+
 /// What a client needs to talk to it.
 pub(super) fn access(face: &E2b, info: &SandboxInfo) -> Value {
-    let traffic = (!face.config.public_ports).then(|| face.tokens.of(&info.id, Scope::Traffic));
+    let traffic = token(face, info, Scope::Traffic).filter(|_| !face.config.public_ports);
     let mut value = json!({
         "sandboxID": info.id,
         "templateID": info.spec.image,
         "clientID": info.id.edge(),
         "envdVersion": AGENT_VERSION,
-        "envdAccessToken": face.tokens.of(&info.id, Scope::Agent),
+        "envdAccessToken": token(face, info, Scope::Agent),
         "trafficAccessToken": traffic,
     });
     if let Some(domain) = &face.config.domain {
@@ -48,7 +53,7 @@ pub(super) fn listed(info: &SandboxInfo) -> Value {
 pub(super) fn detail(face: &E2b, info: &SandboxInfo) -> Value {
     let mut value = listed(info);
     let more = json!({
-        "envdAccessToken": face.tokens.of(&info.id, Scope::Agent),
+        "envdAccessToken": token(face, info, Scope::Agent),
         "allowInternetAccess": info.spec.network == Network::Egress,
         "domain": face.config.domain,
         "lifecycle": { "autoResume": false, "onTimeout": "kill" },

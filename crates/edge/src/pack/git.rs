@@ -16,10 +16,12 @@ use api::{
 };
 use futures_util::StreamExt;
 
-use super::pack_diff;
+use super::pack_one;
 use crate::{create, fork, node::Parts, plan, sandbox::Sandbox, uses::User};
 
 const SCRIPT: &str = include_str!("git.sh");
+/// git is the sandbox's own, and may do what it likes for so long.
+const CLEAN_MS_MAX: u64 = 5 * 60 * 1000;
 /// What the script says of itself where there is no git.
 const NO_GIT: i32 = 69;
 /// A line for each repository, and complaints.
@@ -28,7 +30,7 @@ const COMPLAINT_CHARS_MAX: usize = 500;
 /// Names the sandbox that a copy is of.
 const LABEL: &str = "dsec.pack";
 
-/// As [`pack_diff`], of a copy in which git has cleaned up.
+/// As [`pack_one`], of a copy in which git has cleaned up.
 pub(super) async fn pack_cleaned(
     parts: &Arc<Parts>,
     id: &SandboxId,
@@ -36,10 +38,11 @@ pub(super) async fn pack_cleaned(
 ) -> Result<PackReport> {
     request.scrub.git_unreachable = false;
     let source = parts.registry.get(id)?;
+    // Its caller has a place among the packs: so many copies there are at most.
     let (copy, frozen) = copy_of(parts, &source).await?;
     let packed = async {
         let cleaned = clean(copy.chronus()?.as_ref()).await?;
-        let mut report = Box::pin(pack_diff(parts, &copy.id, request)).await?;
+        let mut report = pack_one(parts, &copy, request).await?;
         report.frozen_us = frozen.as_micros() as u64;
         report.scrubbed_count += cleaned.len() as u64;
         report.scrubbed.extend(cleaned);
@@ -75,7 +78,7 @@ async fn copy_of(parts: &Arc<Parts>, source: &Arc<Sandbox>) -> Result<(Arc<Sandb
 }
 
 fn copy_spec(source: &SandboxSpec, id: &SandboxId) -> Result<SandboxSpec> {
-    let request = ForkRequest { ttl_ms: Some(limit::PACK_MS_MAX), ..ForkRequest::new(1) };
+    let request = ForkRequest { ttl_ms: Some(limit::PACK_MS_MAX + CLEAN_MS_MAX), ..ForkRequest::new(1) };
     Ok(SandboxSpec {
         network: Network::None,
         labels: BTreeMap::from([(LABEL.to_owned(), id.to_string())]),
@@ -88,7 +91,7 @@ async fn clean(inside: &dyn Chronus) -> Result<Vec<Scrubbed>> {
     let request = ExecRequest {
         user: Some("0".into()),
         cwd: Some("/".into()),
-        timeout_ms: Some(limit::PACK_MS_MAX / 2),
+        timeout_ms: Some(CLEAN_MS_MAX),
         ..ExecRequest::shell(SCRIPT)
     };
     let (out, complaint, exit) = collect(inside.exec(request).await?).await?;
@@ -124,10 +127,10 @@ async fn collect(mut stream: ExecStream) -> Result<(Vec<u8>, Vec<u8>, Exit)> {
     Err(Error::internal("the copy to pack ended while git cleaned it"))
 }
 
-/// Lines of the script; what else is there says nothing.
+/// What the script says of each repository; what else is there says nothing.
 fn parse(out: &[u8]) -> Vec<Scrubbed> {
-    let text = String::from_utf8_lossy(out);
-    let cleaned = text.lines().filter_map(|line| {
+    let cleaned = out.split(|byte| *byte == 0).filter_map(|line| {
+        let line = String::from_utf8_lossy(line);
         let mut words = line.splitn(3, ' ');
         let (before, after): (u64, u64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let path = words.next()?.to_owned();
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn only_what_has_lost_objects_is_told() {
-        let out = b"12 9 /srv/a repo/.git\n3 3 /srv/b/.git\nnoise\n4 x /c\n";
+        let out = b"12 9 /srv/a repo/.git\03 3 /srv/b\n9 1 /etc/.git\0noise\04 x /c\0";
         let told = parse(out);
         assert_eq!(told, [Scrubbed { path: "/srv/a repo/.git".into(), rule: ScrubRule::GitUnreachable }]);
     }

@@ -179,6 +179,22 @@ pub(super) fn check_free(environments: &Environments, key: &Key) -> Result<()> {
     }
 }
 
+/// Refuses another kind under a name that an environment follows. To be asked with the names locked.
+pub(super) fn check_kind(environments: &Environments, key: &Key, kind: LayerKind) -> Result<()> {
+    for record in environments.values() {
+        let followed =
+            record.parts.iter().filter(|part| part.follow && resolve::key(&part.reference) == *key);
+        if followed.into_iter().any(|part| part.kind != kind) {
+            let text = format!(
+                "`{}:{}` is followed by environment `{}:{}` as another kind of image",
+                key.0, key.1, record.name, record.version
+            );
+            return Err(Error::new(Code::Conflict, text));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses to remove what an environment follows. To be asked with the names locked.
 pub(super) fn check_unfollowed(environments: &Environments, images: &Images, keys: &[Key]) -> Result<()> {
     for record in environments.values() {

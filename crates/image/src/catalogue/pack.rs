@@ -14,7 +14,11 @@ use super::{
     publish::{Draft, Part},
     store::{self, Scratch},
 };
-use crate::{import, scrub::Scrubber};
+use crate::{
+    erofs::read::Reader,
+    import,
+    scrub::{Lower, Scrubber},
+};
 
 /// What the diff was written over.
 #[derive(Debug, Clone, Default)]
@@ -27,14 +31,24 @@ pub struct Under {
 }
 
 impl Catalogue {
+    fn open_digests(&self, layers: &[String]) -> Result<Vec<Reader>, crate::Error> {
+        let open = |digest: &String| {
+            let layer = self.load_layer(digest).map_err(crate::Error::disk("read a layer"))?;
+            Reader::open(&layer.meta, layer.blob.as_deref())
+        };
+        layers.iter().map(open).collect()
+    }
+
     /// Packs `upper`, which nobody changes meanwhile. Blocks. `frozen_us` of the report is 0.
     pub fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport> {
         request.validate()?;
         let scratch = Scratch::create(&self.dir)?;
-        let mut scrubber = Scrubber::new(&request.scrub, upper)?;
+        let lower = Lower::new(upper, || self.open_digests(&under.layers));
+        let mut scrubber = Scrubber::new(&request.scrub, upper, lower)?;
         let built = import::import_upper(&self.limits, upper, scratch.path(), &mut |path, metadata| {
             scrubber.judge(path, metadata)
         })?;
+        let (told, count) = (scrubber.told, scrubber.count);
         let summary = built.summary.clone();
         let alone = request.kind != LayerKind::Base;
         let under = if alone { Under { image: under.image, ..Under::default() } } else { under };
@@ -65,8 +79,8 @@ impl Catalogue {
             files: summary.files,
             size_bytes: summary.meta_bytes + summary.blob_bytes,
             frozen_us: 0,
-            scrubbed: scrubber.told,
-            scrubbed_count: scrubber.count,
+            scrubbed: told,
+            scrubbed_count: count,
         })
     }
 }

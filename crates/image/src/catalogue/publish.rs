@@ -104,6 +104,7 @@ impl Catalogue {
         check(&self.images())?;
         let key = (info.name.clone(), info.version.clone());
         environment::check_free(&self.environments(), &key)?;
+        environment::check_kind(&self.environments(), &key, info.kind)?;
         for (dir, digest) in made {
             self.place_layer(dir, digest).map_err(disk("publish a layer"))?;
         }

@@ -174,10 +174,15 @@ struct Planner<'a> {
     key: String,
 }
 
+/// Of commands in a sandbox whose image names none.
+const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 impl Planner<'_> {
     /// What instructions see: the environment hides arguments.
     fn variables(&self) -> Variables {
         let mut all = self.arguments.clone();
+        // Every command has it, though an image may not say so.
+        all.insert("PATH".into(), PATH_DEFAULT.into());
         all.extend(self.config.env.clone());
         all
     }

@@ -34,7 +34,7 @@ pub struct Record {
 /// Exact where it holds an image, else followed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Part {
-    kind: LayerKind,
+    pub kind: LayerKind,
     pub reference: String,
     pub follow: bool,
     /// As it was when the environment was made.
