@@ -13,8 +13,15 @@ const LIST_MAX: u32 = 10_000;
 const TARGET_CHARS_MAX: usize = 200;
 
 impl Iam {
-    /// Notes a call and how it ended. A failure to note is told to the log: the call is done.
-    pub async fn note<T>(&self, by: &Principal, verb: &str, target: &str, outcome: &Result<T>) {
+    /// Notes a call and how it ended. A failure to note is told to the log: the call is done. What the call answers is not kept
+    /// for it.
+    pub fn note<T>(
+        &self,
+        by: &Principal,
+        verb: &str,
+        target: &str,
+        outcome: &Result<T>,
+    ) -> impl Future<Output = ()> + use<T> {
         let entry = AuditEntry {
             at_ms: now_ms(),
             key_id: by.key_id.to_string(),
@@ -24,8 +31,11 @@ impl Iam {
             target: target.chars().take(TARGET_CHARS_MAX).collect(),
             code: outcome.as_ref().err().map(|error| error.code),
         };
-        if let Err(error) = self.store.audit(&entry).await {
-            tracing::error!(%error, verb, target = entry.target, "a call is not in the audit log");
+        let store = self.store.clone();
+        async move {
+            if let Err(error) = store.audit(&entry).await {
+                tracing::error!(%error, verb = entry.verb, target = entry.target, "a call is not in the audit log");
+            }
         }
     }
 

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             a_packed_disk_starts_new_sandboxes,
             what_is_scrubbed_is_gone,
             what_head_does_not_reach_is_gone,
+            what_is_scrubbed_leaves_no_name,
             a_diff_alone_goes_over_another_base,
             a_pack_outlives_its_sandbox,
             memory_has_no_disk_and_devices_no_layer,
@@ -341,6 +342,39 @@ async fn what_is_scrubbed_is_gone(node: &Node) {
     sandbox.stop().await.unwrap();
     remove(node, &["scrubbed"]).await;
     assert_eq!(snapshots(node), 0);
+}
+
+/// overlayfs shows a whiteout of a directory that no other layer has, as a name that cannot be looked up.
+async fn what_is_scrubbed_leaves_no_name(node: &Node) {
+    let sandbox = node.sandbox().await;
+    ok(&sandbox, "mkdir -p /srv/new/answers && touch /srv/new/a.key /srv/new/b /srv/new/answers/1; touch /etc/new.key /etc/issue; echo x >> /etc/issue").await;
+    let scrub = Scrub {
+        exclude: vec!["/**/*.key".into(), "/srv/new/answers/*".into(), "/etc/issue".into()],
+        ..Scrub::default()
+    };
+    for kind in [LayerKind::Base, LayerKind::Workspace] {
+        let name = format!("no-name-{kind:?}").to_lowercase();
+        sandbox
+            .pack_diff(PackRequest { kind, scrub: scrub.clone(), ..PackRequest::new(&name) })
+            .await
+            .unwrap();
+        let spec = match kind {
+            LayerKind::Base => SandboxSpec::new(&name),
+            _ => SandboxSpec { workspaces: vec![name], ..node.spec() },
+        };
+        let later = node.sandbox_with(spec).await;
+        assert_eq!(
+            ok(&later, "ls -A /srv/new; ls -A /srv/new/answers; cp -r /srv/new /tmp/copy").await,
+            "answers\nb\n"
+        );
+        assert_eq!(
+            ok(&later, "ls /etc | grep -c -e new.key -e ^issue$ || true").await,
+            "0\n",
+            "what lay below is hidden"
+        );
+        later.stop().await.unwrap();
+    }
+    sandbox.stop().await.unwrap();
 }
 
 /// The answer is in a later commit, a stash, a tag and a reflog: the classic ways in which it leaks.

@@ -43,7 +43,8 @@ impl Catalogue {
     pub fn pack(&self, request: &PackRequest, upper: &Path, under: Under) -> Result<PackReport> {
         request.validate()?;
         let scratch = Scratch::create(&self.dir)?;
-        let lower = Lower::new(upper, || self.open_digests(&under.layers));
+        let below = under.layers.clone();
+        let lower = Lower::new(upper, || self.open_digests(&below));
         let mut scrubber = Scrubber::new(&request.scrub, upper, lower)?;
         let built = import::import_upper(&self.limits, upper, scratch.path(), &mut |path, metadata| {
             scrubber.judge(path, metadata)
