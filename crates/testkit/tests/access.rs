@@ -181,6 +181,7 @@ async fn a_key_narrows_and_ends(node: &Node) {
             ("key.revoke", None),
             ("key.create", Some(Code::PermissionDenied)),
             ("key.create", Some(Code::PermissionDenied)),
+            ("key.revoke", Some(Code::PermissionDenied)),
             ("key.create", None)
         ]
     );
