@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn only_what_has_lost_objects_is_told() {
-        let out = b"12 9 /srv/a repo/.git\03 3 /srv/b\n9 1 /etc/.git\0noise\04 x /c\0";
+        let out = b"12 9 /srv/a repo/.git\x003 3 /srv/b\n9 1 /etc/.git\x00noise\x004 x /c\x00";
         let told = parse(out);
         assert_eq!(told, [Scrubbed { path: "/srv/a repo/.git".into(), rule: ScrubRule::GitUnreachable }]);
     }

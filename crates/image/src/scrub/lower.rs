@@ -19,8 +19,11 @@ pub(crate) struct Lower<'a> {
     open: Box<dyn Fn() -> Result<Vec<Reader>> + 'a>,
     layers: Option<Vec<Reader>>,
     /// The directory that was asked for last, and its names in each layer that has it. The walk goes by directories.
-    last: Option<(Vec<u8>, Vec<(usize, Vec<Name>)>)>,
+    last: Option<(Vec<u8>, Found)>,
 }
+
+/// A layer, and its names in a directory.
+type Found = Vec<(usize, Vec<Name>)>;
 
 impl<'a> Lower<'a> {
     pub(crate) fn new(upper: &'a Path, open: impl Fn() -> Result<Vec<Reader>> + 'a) -> Self {
@@ -34,7 +37,7 @@ impl<'a> Lower<'a> {
             None => (&path[..0], path),
         };
         if self.last.as_ref().is_none_or(|(last, _)| last != parent) {
-            let names = if self.is_hidden(parent)? { Vec::new() } else { self.names(parent)? };
+            let names = if self.is_hidden(parent)? { Found::new() } else { self.names(parent)? };
             self.last = Some((parent.to_owned(), names));
         }
         let (Some((_, found)), Some(layers)) = (&self.last, &self.layers) else { return Ok(false) };
@@ -65,7 +68,7 @@ impl<'a> Lower<'a> {
         Ok(false)
     }
 
-    fn names(&mut self, directory: &[u8]) -> Result<Vec<(usize, Vec<Name>)>> {
+    fn names(&mut self, directory: &[u8]) -> Result<Found> {
         let layers = match &mut self.layers {
             Some(layers) => layers,
             none => none.insert((self.open)()?),
