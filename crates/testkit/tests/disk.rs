@@ -126,7 +126,8 @@ async fn a_server_killed_in_a_rollback_does_it_again(node: &Node) {
         // It happened whole or not at all.
         let again = tokio::time::timeout(S(20), async {
             loop {
-                let sandbox = node.client().get(sandbox.id().as_str()).await.unwrap();
+                let found = node.client().get(sandbox.id().as_str()).await;
+                let sandbox = found.unwrap_or_else(|e| panic!("{e}\n{}", node.log_tail()));
                 if sandbox.created().state == State::Running {
                     return sandbox;
                 }

@@ -3,7 +3,7 @@
 //! overlayfs shows the whiteouts of a directory that is in one layer only, as names that cannot be looked up: a scrubbed file
 //! of a new directory must leave nothing, not even its name.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+use std::{ffi::OsStr, io::ErrorKind, os::unix::ffi::OsStrExt, path::Path};
 
 use crate::{
     erofs::read::{Name, Node, Reader},
@@ -60,7 +60,7 @@ impl<'a> Lower<'a> {
                 match xattr::get(&at, name) {
                     Ok(Some(value)) if value == b"y" => return Ok(true),
                     Ok(_) => {}
-                    Err(e) if e.kind() == std::io::ErrorKind::Unsupported => {}
+                    Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::NotFound) => {}
                     Err(e) => return Err(Error::disk("read a directory of the disk")(e)),
                 }
             }

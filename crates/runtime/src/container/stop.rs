@@ -39,8 +39,10 @@ pub(super) fn remove(shared: &Shared, id: &SandboxId, kept: &Kept) -> io::Result
     Ok(())
 }
 
-/// The same, but its snapshots stay, and so does its name in what the sweep spares.
+/// The same, but its snapshots stay, and the sweep spares them: it is to be made again, also where this process has only now
+/// heard of it.
 pub(super) fn reset(shared: &Shared, id: &SandboxId, kept: &Kept) -> io::Result<()> {
+    shared.names.lock().expect("no panic while held").insert(id.clone());
     if let Some(husk) = &kept.husk {
         tracing::debug_span!("runtime.husk").in_scope(|| remove_husk(shared, husk))?;
         if kept.egress {

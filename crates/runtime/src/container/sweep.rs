@@ -27,23 +27,23 @@ impl Shared {
             network::detach(slot)?;
             slot::release(slot)?;
         }
-        for id in self.unknown(&self.volume.uppers())? {
-            self.volume.remove_upper(id.as_str())?;
-        }
-        for id in self.unknown(&self.volume.snapshots())? {
-            self.volume.remove_snapshots(id.as_str(), |_| true)?;
-        }
-        for id in self.unknown(&self.config.data.join("run"))? {
-            stop::remove_run_dir(self, &id)?;
-        }
-        Ok(())
+        self.sweep_dir(&self.volume.uppers(), |id| self.volume.remove_upper(id.as_str()))?;
+        self.sweep_dir(&self.volume.snapshots(), |id| self.volume.remove_snapshots(id.as_str(), |_| true))?;
+        self.sweep_dir(&self.config.data.join("run"), |id| stop::remove_run_dir(self, id))
     }
 
-    /// Entries of `dir` that are named like a sandbox that this process does not have.
-    fn unknown(&self, dir: &Path) -> io::Result<Vec<SandboxId>> {
-        let names = self.names.lock().expect("no panic while held").clone();
-        let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
-        let ids = entries.iter().filter_map(|e| e.file_name().to_str()?.parse::<SandboxId>().ok());
-        Ok(ids.filter(|id| !names.contains(id)).collect())
+    /// Removes entries of `dir` that are named like a sandbox that this process does not have. Nobody becomes one that it has
+    /// while it is removed: a rollback that is done again makes what has the name of what was left.
+    fn sweep_dir(&self, dir: &Path, remove: impl Fn(&SandboxId) -> io::Result<()>) -> io::Result<()> {
+        for entry in fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()? {
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<SandboxId>().ok()) else {
+                continue;
+            };
+            let names = self.names.lock().expect("no panic while held");
+            if !names.contains(&id) {
+                remove(&id)?;
+            }
+        }
+        Ok(())
     }
 }
