@@ -70,6 +70,9 @@ pub struct ForkRequest {
     /// As of a create.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<String>,
+    /// As of a create.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made_only: bool,
 }
 
 fn one() -> u32 {
@@ -85,6 +88,7 @@ impl ForkRequest {
             labels: BTreeMap::new(),
             idempotency_key: None,
             reservation: None,
+            made_only: false,
         }
     }
 

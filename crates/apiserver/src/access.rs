@@ -12,12 +12,9 @@ use crate::session::Session;
 #[async_trait]
 impl Access for Session {
     async fn project_create(&self, request: ProjectRequest) -> Result<ProjectInfo> {
-        let (iam, who) = (&self.shared.iam, &self.who);
-        let parent = request.parent.as_deref().unwrap_or(&who.project);
+        let parent = request.parent.as_deref().unwrap_or(&self.who.project);
         let target = format!("{parent}/{}", request.name);
-        let done = iam.project_create(who, &request).await;
-        iam.note(who, "project.create", &target, &done).await;
-        done
+        self.noted("project.create", &target, self.shared.iam.project_create(&self.who, &request)).await
     }
     async fn project_list(&self) -> Result<Vec<ProjectInfo>> {
         self.shared.take_tallies().await;
@@ -28,28 +25,21 @@ impl Access for Session {
         self.shared.iam.project_inspect(&self.who, project).await
     }
     async fn project_update(&self, project: &str, update: ProjectUpdate) -> Result<ProjectInfo> {
-        let done = self.shared.iam.project_update(&self.who, project, &update).await;
-        self.shared.iam.note(&self.who, "project.update", project, &done).await;
-        done
+        self.noted("project.update", project, self.shared.iam.project_update(&self.who, project, &update))
+            .await
     }
     async fn project_remove(&self, project: &str) -> Result<()> {
         self.shared.take_tallies().await;
-        let done = self.shared.iam.project_remove(&self.who, project).await;
-        self.shared.iam.note(&self.who, "project.remove", project, &done).await;
-        done
+        self.noted("project.remove", project, self.shared.iam.project_remove(&self.who, project)).await
     }
     async fn key_create(&self, request: KeyRequest) -> Result<KeyMade> {
-        let done = self.shared.iam.key_create(&self.who, &request).await;
-        self.shared.iam.note(&self.who, "key.create", &request.name, &done).await;
-        done
+        self.noted("key.create", &request.name, self.shared.iam.key_create(&self.who, &request)).await
     }
     async fn key_list(&self) -> Result<Vec<KeyInfo>> {
         self.shared.iam.key_list(&self.who).await
     }
     async fn key_revoke(&self, key: &str) -> Result<()> {
-        let done = self.shared.iam.key_revoke(&self.who, key).await;
-        self.shared.iam.note(&self.who, "key.revoke", key, &done).await;
-        done
+        self.noted("key.revoke", key, self.shared.iam.key_revoke(&self.who, key)).await
     }
     async fn audit_list(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
         self.shared.iam.audit_list(&self.who, query.count_max).await

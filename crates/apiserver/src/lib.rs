@@ -165,48 +165,53 @@ impl Images for Session {
         self.image_edge(Action::ImageRead)?.image_inspect(reference).await
     }
     async fn image_remove(&self, reference: &str) -> Result<()> {
-        self.noted("image.remove", reference, self.image_edge(Action::ImageWrite)?.image_remove(reference))
-            .await
+        self.noted("image.remove", reference, async {
+            self.image_edge(Action::ImageWrite)?.image_remove(reference).await
+        })
+        .await
     }
     async fn image_merge(&self, reference: &str, request: MergeRequest) -> Result<ImageInfo> {
-        self.noted(
-            "image.merge",
-            reference,
-            self.image_edge(Action::ImageWrite)?.image_merge(reference, request),
-        )
+        self.noted("image.merge", reference, async {
+            self.image_edge(Action::ImageWrite)?.image_merge(reference, request).await
+        })
         .await
     }
     async fn image_tag(&self, reference: &str, request: TagRequest) -> Result<ImageInfo> {
-        self.noted("image.tag", reference, self.image_edge(Action::ImageWrite)?.image_tag(reference, request))
-            .await
+        self.noted("image.tag", reference, async {
+            self.image_edge(Action::ImageWrite)?.image_tag(reference, request).await
+        })
+        .await
     }
     async fn image_export(&self, reference: &str, query: ExportQuery) -> Result<ByteStream> {
         self.image_edge(Action::ImageRead)?.image_export(reference, query).await
     }
     async fn image_publish(&self, reference: &str) -> Result<PublishReport> {
-        self.noted("image.publish", reference, self.image_edge(Action::ImageWrite)?.image_publish(reference))
-            .await
+        self.noted("image.publish", reference, async {
+            self.image_edge(Action::ImageWrite)?.image_publish(reference).await
+        })
+        .await
     }
     async fn store_list(&self) -> Result<Vec<ImageInfo>> {
         self.image_edge(Action::ImageRead)?.store_list().await
     }
     async fn store_remove(&self, reference: &str) -> Result<()> {
-        self.noted("store.remove", reference, self.image_edge(Action::NodeWrite)?.store_remove(reference))
-            .await
+        self.noted("store.remove", reference, async {
+            self.image_edge(Action::NodeWrite)?.store_remove(reference).await
+        })
+        .await
     }
     async fn store_gc(&self, request: GcRequest) -> Result<GcReport> {
-        self.noted("store.gc", "", self.image_edge(Action::NodeWrite)?.store_gc(request)).await
+        self.noted("store.gc", "", async { self.image_edge(Action::NodeWrite)?.store_gc(request).await })
+            .await
     }
     async fn image_layers(&self, reference: &str) -> Result<Vec<LayerStatus>> {
         self.image_edge(Action::ImageRead)?.image_layers(reference).await
     }
     async fn environment_create(&self, request: EnvironmentRequest) -> Result<EnvironmentInfo> {
         let name = format!("{}:{}", request.name, request.version);
-        self.noted(
-            "environment.create",
-            &name,
-            self.image_edge(Action::ImageWrite)?.environment_create(request),
-        )
+        self.noted("environment.create", &name, async {
+            self.image_edge(Action::ImageWrite)?.environment_create(request).await
+        })
         .await
     }
     async fn environment_list(&self) -> Result<Vec<EnvironmentInfo>> {
@@ -216,11 +221,9 @@ impl Images for Session {
         self.image_edge(Action::ImageRead)?.environment_inspect(reference).await
     }
     async fn environment_remove(&self, reference: &str) -> Result<()> {
-        self.noted(
-            "environment.remove",
-            reference,
-            self.image_edge(Action::ImageWrite)?.environment_remove(reference),
-        )
+        self.noted("environment.remove", reference, async {
+            self.image_edge(Action::ImageWrite)?.environment_remove(reference).await
+        })
         .await
     }
 }

@@ -7,10 +7,13 @@ use std::{
 };
 
 use api::{
-    Code, EdgeId, Result,
+    Code, EdgeId, Error, Result,
+    arrow::BoxStream,
     iam::{Amount, ROOT_PROJECT, Tally, TallyQuery},
     limit,
+    spec::{CreateEvent, SandboxSpec},
 };
+use futures_util::StreamExt;
 use iam::Reservation;
 
 use crate::{Apiserver, session::Session};
@@ -38,11 +41,47 @@ fn is_same(tally: &Tally, taken: &Tally) -> bool {
     quiet(tally) && quiet(taken) && tally.started_ms == taken.started_ms && tally.projects == taken.projects
 }
 
+/// On which terms an edge is asked.
+pub(crate) struct Terms {
+    /// Of the quota that was taken.
+    pub(crate) reservation: Option<String>,
+    /// There was none: what the request's key has made before is there, and counted, and is all that is answered.
+    pub(crate) made_only: bool,
+}
+
 impl Session {
-    /// Takes `amount` from a project and those above. None in the root project where it has no bound: nothing can be in the
-    /// way. Any other may be removed meanwhile, and what is reserved keeps it.
-    /// Errors: `quota_exceeded`.
-    pub(crate) async fn reserve(&self, project_id: &str, amount: &Amount) -> Result<Option<Reservation>> {
+    /// Takes the quota of `count` sandboxes of `spec` from a project and those above, and asks an edge for them. Where there is
+    /// none, a request that is `keyed` may be sent again: it is answered with what it has made, and for the rest, and where
+    /// that is nothing, with which bound it was. Errors: `quota_exceeded`, `rate_limited`, the edge's.
+    pub(crate) async fn within_quota(
+        &self,
+        project_id: &str,
+        (spec, count): (&SandboxSpec, u32),
+        keyed: bool,
+        ask: impl AsyncFnOnce(Terms) -> Result<BoxStream<CreateEvent>>,
+    ) -> Result<BoxStream<CreateEvent>> {
+        self.check_rate(project_id, count).await?;
+        let reservation = match self.reserve(project_id, &Amount::of(spec, count.into())).await {
+            Err(refused) if refused.code == Code::QuotaExceeded && keyed => {
+                return made_before(ask(Terms { reservation: None, made_only: true }).await, refused);
+            }
+            done => done?,
+        };
+        let id = reservation.as_ref().map(|reservation| reservation.id.clone());
+        let asked = ask(Terms { reservation: id, made_only: false }).await;
+        if let (Err(error), Some(reservation)) = (&asked, &reservation)
+            && is_certain(error)
+            // The next tally would end it, too; this is sooner.
+            && let Err(error) = self.shared.iam.cancel(reservation).await
+        {
+            tracing::warn!(%error, "a reservation ends by itself");
+        }
+        asked
+    }
+
+    /// None in the root project where it has no bound: nothing can be in the way. Any other may be removed meanwhile, and what
+    /// is reserved keeps it. Errors: `quota_exceeded`.
+    async fn reserve(&self, project_id: &str, amount: &Amount) -> Result<Option<Reservation>> {
         let iam = &self.shared.iam;
         if project_id == ROOT_PROJECT && !iam.is_bounded(project_id).await? {
             return Ok(None);
@@ -58,15 +97,24 @@ impl Session {
             done => done.map(Some),
         }
     }
+}
 
-    /// After an edge refused a request as a whole: it has heard of the reservation, so its next tally would end it; this is
-    /// sooner.
-    pub(crate) async fn give_back(&self, reservation: Option<&Reservation>) {
-        let Some(reservation) = reservation else { return };
-        if let Err(error) = self.shared.iam.cancel(reservation).await {
-            tracing::warn!(%error, "a reservation ends by itself");
-        }
-    }
+/// Whether an error says that the edge has made nothing and will not.
+fn is_certain(error: &Error) -> bool {
+    !matches!(error.code, Code::Unreachable | Code::DeadlineExceeded | Code::Internal)
+}
+
+/// The edge knows that there is no quota, and not which.
+fn made_before(made: Result<BoxStream<CreateEvent>>, refused: Error) -> Result<BoxStream<CreateEvent>> {
+    let named = move |error: Error| match error.code {
+        Code::QuotaExceeded => refused.clone(),
+        _ => error,
+    };
+    let events = made.map_err(&named)?;
+    Ok(Box::pin(events.map(move |event| match event {
+        CreateEvent::Failed { index, error } => CreateEvent::Failed { index, error: named(error) },
+        made => made,
+    })))
 }
 
 impl Apiserver {

@@ -11,7 +11,7 @@ use api::{Code, Error, Result};
 
 use crate::session::Session;
 
-/// Buckets that are kept; those that are full are as good as new.
+/// Buckets that are kept; then those alone that owe for a batch.
 const BUCKETS_MAX: usize = 10_000;
 
 /// By project.

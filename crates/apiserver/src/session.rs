@@ -99,16 +99,16 @@ impl Session {
     ) -> Result<&Arc<dyn Front>> {
         let edge = self.shared.edge_of(id)?;
         if !self.is_owner() {
-            self.may(action(self.kind_of(id, edge).await?))?;
+            self.may(action(self.whose(id, edge).await?.1))?;
         }
         Ok(edge)
     }
 
-    /// The kind of a sandbox that the caller sees. Errors: `not_found`.
-    pub(crate) async fn kind_of(&self, id: &SandboxId, edge: &Arc<dyn Front>) -> Result<Kind> {
+    /// Whose a sandbox is that the caller sees, and its kind. Errors: `not_found`.
+    pub(crate) async fn whose(&self, id: &SandboxId, edge: &Arc<dyn Front>) -> Result<(String, Kind)> {
         let (project, kind) = self.shared.project_of(id, edge).await?;
         match self.shared.iam.is_within(&project, &self.who).await? {
-            true => Ok(kind),
+            true => Ok((project, kind)),
             false => Err(Error::not_found(format!("no sandbox `{id}`"))),
         }
     }

@@ -30,6 +30,7 @@ pub(crate) async fn fork(
             .map(|key| format!("fork {id} {} {key}", request.checkpoint.as_deref().unwrap_or_default())),
         project: Some(source.project.clone()),
         reservation: request.reservation,
+        made_only: request.made_only,
         ..CreateRequest::many(request.count, spec)
     };
     create::start(parts, request, async |parts, request| {

@@ -69,7 +69,7 @@ impl Iam {
         if !bool::from(stored.ct_eq(&digest)) {
             return Err(refused());
         }
-        let tree = self.store.projects().await?;
+        let tree = self.tree().await?;
         let principal = Principal {
             project: tree.path(&info.project_id),
             rights: info.rights.and(tree.rights(&info.project_id)),

@@ -34,7 +34,7 @@ impl Lately {
 }
 
 impl Iam {
-    async fn tree(&self) -> Result<Arc<Tree>> {
+    pub(crate) async fn tree(&self) -> Result<Arc<Tree>> {
         let generation = {
             let state = self.lately.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((since, tree)) = &state.tree

@@ -13,6 +13,7 @@ impl Session {
     pub(crate) async fn image_pull(&self, request: PullRequest) -> Result<BoxStream<Result<PullEvent>>> {
         request.validate()?;
         let name = request.reference.clone();
-        self.noted("image.pull", &name, self.image_edge(Action::ImageWrite)?.pull(request)).await
+        self.noted("image.pull", &name, async { self.image_edge(Action::ImageWrite)?.pull(request).await })
+            .await
     }
 }

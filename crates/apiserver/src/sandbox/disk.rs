@@ -3,13 +3,12 @@
 use api::{
     Result, SandboxId,
     arrow::BoxStream,
-    iam::{Action, Amount},
+    iam::Action,
     snapshot::{Checkpoint, CheckpointRequest, ForkRequest, PackReport, PackRequest, RollbackRequest},
     spec::{CreateEvent, SandboxInfo},
 };
 
-use super::create::is_certain;
-use crate::Session;
+use crate::{Session, quota::Terms};
 
 impl Session {
     pub(crate) async fn sandbox_checkpoint(
@@ -34,21 +33,18 @@ impl Session {
     pub(crate) async fn sandbox_fork(
         &self,
         id: &SandboxId,
-        mut request: ForkRequest,
+        request: ForkRequest,
     ) -> Result<BoxStream<CreateEvent>> {
         request.validate()?;
         let edge = self.sandbox(id, Action::SandboxDisk).await?;
         self.sandbox(id, Action::SandboxCreate).await?;
         let source = edge.inspect(id).await?;
-        self.check_rate(&source.project, request.count).await?;
-        let reservation =
-            self.reserve(&source.project, &Amount::of(&source.spec, request.count.into())).await?;
-        request.reservation = reservation.as_ref().map(|reservation| reservation.id.clone());
-        let forked = edge.fork(id, request).await;
-        if forked.as_ref().is_err_and(is_certain) {
-            self.give_back(reservation.as_ref()).await;
-        }
-        forked
+        let keyed = request.idempotency_key.is_some();
+        let all = (&source.spec, request.count);
+        self.within_quota(&source.project, all, keyed, async |Terms { reservation, made_only }| {
+            edge.fork(id, ForkRequest { reservation, made_only, ..request }).await
+        })
+        .await
     }
 
     pub(crate) async fn sandbox_pack_diff(&self, id: &SandboxId, request: PackRequest) -> Result<PackReport> {

@@ -14,10 +14,11 @@ impl Session {
         if self.is_owner() && !self.by_token {
             return edge.chronus(id).await;
         }
-        let (kind, mut who) = (self.kind_of(id, edge).await?, self.who.clone());
+        let (project, kind) = self.whose(id, edge).await?;
+        let mut who = self.who.clone();
         if self.by_token {
             // As good as the sandbox's project is now.
-            who.rights = self.shared.iam.rights_of(&self.shared.project_of(id, edge).await?.0).await?;
+            who.rights = self.shared.iam.rights_of(&project).await?;
         }
         let chronus = edge.chronus(id).await?;
         Ok(if is_whole_inside(who.rights, kind) { chronus } else { Arc::new(Inside { chronus, who, kind }) })

@@ -109,6 +109,20 @@ pub(super) async fn commit(transaction: Transaction<'_, Sqlite>) -> Result<()> {
     Ok(transaction.commit().await.map_err(StoreError::Query)?)
 }
 
+/// A project and all above it.
+pub(super) async fn line(connection: &mut SqliteConnection, id: &str) -> Result<Tree, StoreError> {
+    let rows = sqlx::query(
+        "WITH RECURSIVE line AS (
+             SELECT id, parent_id FROM projects WHERE id = $1
+             UNION SELECT above.id, above.parent_id FROM projects above JOIN line ON above.id = line.parent_id)
+         SELECT id, parent_id, name, created_ms, rights, quota, used FROM projects WHERE id IN (SELECT id FROM line)",
+    )
+    .bind(id)
+    .fetch_all(connection)
+    .await?;
+    Ok(Tree::new(rows.iter().map(project).collect::<Result<_, StoreError>>()?))
+}
+
 pub(super) async fn tree(connection: &mut SqliteConnection) -> Result<Tree, StoreError> {
     let rows = sqlx::query("SELECT id, parent_id, name, created_ms, rights, quota, used FROM projects")
         .fetch_all(connection)

@@ -15,7 +15,7 @@ use sqlx::{Row, Sqlite, Transaction};
 
 use super::{
     Store, StoreError, now_ms,
-    projects::{commit, tree},
+    projects::{commit, line, tree},
     read, to_ms, written,
 };
 use crate::tree::Tree;
@@ -38,7 +38,8 @@ impl Store {
         expires_ms: u64,
     ) -> Result<()> {
         let mut transaction = self.begin().await?;
-        let mut tree = tree(&mut transaction).await?;
+        // A create's: however many projects there are, these are few.
+        let mut tree = line(&mut transaction, project_id).await?;
         if tree.get(project_id).is_none() {
             return Err(Error::not_found("the project of this key is gone"));
         }
