@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ExecId, Result, limit, payload::Payload, spec};
 
+/// PATH of commands in a sandbox, where neither they nor the image name one.
+pub const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// What to run: an argument vector (nothing parses it), or a text for `/bin/sh -c`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]

@@ -140,6 +140,11 @@ async fn every_verb_asks_for_its_right(node: &Node) {
         user.pack_diff(PackRequest { kind: LayerKind::Toolkit, ..PackRequest::new("r-x") }).await,
         Code::PermissionDenied,
     );
+    // Whoever has a sandbox of an image can read it.
+    let blind = client(node, "root/r", "sandbox.*").await;
+    refused(blind.create(node.spec()).await.map(drop), Code::PermissionDenied);
+    // What is the node's is not for a project's keys, whatever they may in it.
+    refused(all.images().remove_store("debian").await, Code::PermissionDenied);
     let nothing = client(node, "root/r", "node.read").await;
     assert_eq!(nothing.list(ListQuery::default()).await.unwrap().len(), 0);
 

@@ -275,6 +275,14 @@ async fn what_is_refused_is_refused_before_anything_runs(node: &Node) {
         assert!(refused.code == code && refused.message.contains(said), "{said}: {refused}");
         assert_eq!(events, [], "{said}");
     }
+    // What would be waited for.
+    let dir = context(node, "pipe", &[("Dockerfile", &file(node, "RUN true"))]);
+    assert!(Command::new("mkfifo").arg(dir.join(".dockerignore")).status().unwrap().success());
+    let refused = run(node, &Build::new(&dir)).await.0.unwrap_err();
+    assert!(
+        refused.code == Code::InvalidArgument && refused.message.contains("no regular file"),
+        "{refused}"
+    );
     let dir = context(node, "refused", &[("Dockerfile", "FROM no-such-image\nRUN x")]);
     let missing = run(node, &Build::new(&dir)).await.0.unwrap_err();
     assert!(missing.code == Code::NotFound && missing.message.starts_with("line 1: "), "{missing}");

@@ -211,10 +211,14 @@ async fn a_fork_of_a_checkpoint_and_its_key(node: &Node) {
     assert_eq!(ids(&first), ids(&second));
     assert_eq!(ok(&first[0], "cat /f").await, "then\n");
     assert_eq!(first[0].created().spec.ttl_ms, 77_000);
+    // The key is of that disk: for another it is another request.
+    let now = ForkRequest { idempotency_key: Some("fork-of-a-checkpoint".into()), ..ForkRequest::new(2) };
+    let third: Vec<Sandbox> = source.fork(now).map(|c| c.unwrap()).collect().await;
+    assert_eq!(ok(&third[0], "cat /f").await, "now\n");
     let absent = ForkRequest { checkpoint: Some("none".into()), ..ForkRequest::new(1) };
     let e = source.fork(absent).next().await.unwrap().unwrap_err();
     assert_eq!(e.code, Code::NotFound, "{e}");
-    for sandbox in first.iter().chain([&source]) {
+    for sandbox in first.iter().chain(&third).chain([&source]) {
         sandbox.stop().await.unwrap();
     }
 }

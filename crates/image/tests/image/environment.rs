@@ -180,6 +180,10 @@ fn it_keeps_what_it_needs_and_no_more() {
     assert_eq!(error.code, Code::Conflict);
     assert!(error.message.contains("follows:latest"), "{error}");
     assert_eq!(catalogue.remove(&tool.digest, &|_| false).unwrap_err().code, Code::Conflict);
+    let other = ImportQuery::new("tool", LayerKind::Base);
+    let tar = Tar::new().file("t", "base").bytes();
+    let error = catalogue.import_reader(&other, &tar[..]).unwrap_err();
+    assert_eq!(error.code, Code::Conflict, "another kind under a name that is followed");
     // Its name is not followed, and its layer is kept.
     catalogue.remove("work", &|_| false).unwrap();
     assert_eq!(catalogue.sweep(&|_| false).unwrap(), 0);

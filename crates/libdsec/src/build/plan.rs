@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use api::{
     Code, Error, Result,
+    exec::PATH_DEFAULT,
     image::{ImageConfig, ImageInfo, is_port},
     limit, spec,
 };
@@ -173,9 +174,6 @@ struct Planner<'a> {
     /// Of what is below the next step.
     key: String,
 }
-
-/// Of commands in a sandbox whose image names none.
-const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Planner<'_> {
     /// What instructions see: the environment hides arguments.

@@ -173,3 +173,13 @@ fn the_environment_does_not_grow_without_bound() {
     let error = world().plan(&text).err().unwrap();
     assert_eq!(error.code, Code::InvalidArgument, "{error}");
 }
+
+#[test]
+fn path_is_there_though_the_base_names_none() {
+    let world = world();
+    let context = Context::open(world.dir.path(), "").unwrap();
+    let base = ImageInfo { config: ImageConfig::default(), ..base(1) };
+    let file = parse("FROM base\nENV PATH=/opt/x:$PATH\nRUN y", &BTreeSet::new()).unwrap();
+    let plan = plan(&file, &base, &context, &world.build).unwrap();
+    assert_eq!(plan.config.env["PATH"], format!("/opt/x:{PATH_DEFAULT}"));
+}

@@ -6,11 +6,13 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use api::{exec::Command, limit};
+use api::{
+    exec::{Command, PATH_DEFAULT},
+    limit,
+};
 
 use crate::account::Account;
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SHELL: &str = "/bin/sh";
 
 /// The argument vector of `command`.
@@ -60,7 +62,7 @@ pub fn env(
     let mut ensure = |key: &str, value: &str| {
         env.entry(key.into()).or_insert_with(|| value.into());
     };
-    ensure("PATH", PATH);
+    ensure("PATH", PATH_DEFAULT);
     // Not the C locale: Python and others would choke on the first non-ASCII byte.
     ensure("LANG", "C.UTF-8");
     if pty {
@@ -75,7 +77,7 @@ pub fn candidates(program: &str, env: &BTreeMap<String, String>) -> Vec<CString>
     let paths: Vec<Vec<u8>> = if program.contains('/') {
         vec![program.into()]
     } else {
-        let path = env.get("PATH").map_or(PATH, String::as_str);
+        let path = env.get("PATH").map_or(PATH_DEFAULT, String::as_str);
         path.split(':')
             .map(|dir| if dir.is_empty() { program.into() } else { format!("{dir}/{program}").into_bytes() })
             .collect()
@@ -113,7 +115,7 @@ mod tests {
             &map(&[("B", "2")]),
         );
         assert_eq!((env["A"].as_str(), env["B"].as_str(), env["HOME"].as_str()), ("1", "2", "/"));
-        assert_eq!((env["PATH"].as_str(), env["LANG"].as_str()), (PATH, "C.UTF-8"));
+        assert_eq!((env["PATH"].as_str(), env["LANG"].as_str()), (PATH_DEFAULT, "C.UTF-8"));
         assert!(!env.contains_key("TERM"));
     }
 
